@@ -1,0 +1,50 @@
+//! What the user types. Reads the environment once, turns arguments into the typed request of a room below, and turns
+//! what comes back into text and an exit status. No rule, no path judgement and no kernel call lives here.
+
+mod diff;
+mod discard;
+mod env;
+mod failure;
+mod sessions;
+
+pub use env::Env;
+pub use failure::{Failure, Status};
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Bound the damage of any single bad decision of an AI agent to a space you chose and can recover from
+#[derive(Debug, Parser)]
+#[command(name = "agentbox", version, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Diff(diff::Args),
+    Discard(discard::Args),
+    Sessions(sessions::Args),
+}
+
+/// The whole program: arguments in, exit status out.
+pub fn main() -> ExitCode {
+    let env = match Env::read() {
+        Ok(env) => env,
+        Err(failure) => return failure.report(),
+    };
+    let cli = match Cli::try_parse_from(&env.args) {
+        Ok(cli) => cli,
+        Err(err) => return failure::usage(&err, &env),
+    };
+    let outcome = match cli.command {
+        Command::Diff(args) => diff::run(&args, &env),
+        Command::Discard(args) => discard::run(&args, &env),
+        Command::Sessions(args) => sessions::run(&args, &env),
+    };
+    match outcome {
+        Ok(status) => status.into(),
+        Err(failure) => failure.report(),
+    }
+}

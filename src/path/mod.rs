@@ -1,0 +1,6 @@
+//! Paths of the host: canonical, resolved beneath a descriptor, with every symlink on the way recorded; patterns; and
+//! the one walk of a root. This room never follows a symlink on anyone's behalf without saying so, and judges nothing.
+
+mod resolve;
+
+pub use resolve::{FileId, HostPath, Kind, Link, ResolveError, Resolved, lexical, resolve};

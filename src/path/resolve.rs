@@ -1,0 +1,225 @@
+//! Canonical host paths.
+//!
+//! A path is resolved component by component beneath held descriptors, and each symlink crossed is recorded, so that
+//! every spelling the user knows can be rebuilt inside. Nothing here follows a link that it does not report.
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// As many symlinks as the kernel itself follows (`MAXSYMLINKS`, path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// An absolute path of the host without a symlink, `.` or `..` in it. Only [`resolve`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPath(PathBuf);
+
+impl HostPath {
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn join(&self, rest: &Path) -> PathBuf {
+        self.0.join(rest)
+    }
+
+    pub fn into_path_buf(self) -> PathBuf {
+        self.0
+    }
+}
+
+impl fmt::Display for HostPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.display())
+    }
+}
+
+/// What the kernel knows a file by while it exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileId {
+    pub dev: u64,
+    pub ino: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Dir,
+    File,
+    Socket,
+    Device,
+    Fifo,
+}
+
+/// A symlink that a path crossed: where it stands (itself canonical but for its last component) and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub at: PathBuf,
+    pub target: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    pub path: HostPath,
+    pub links: Vec<Link>,
+    pub id: FileId,
+    pub kind: Kind,
+}
+
+#[derive(Debug)]
+pub enum ResolveError {
+    /// `missing` does not exist below `parent`, which does.
+    Missing {
+        asked: PathBuf,
+        parent: PathBuf,
+        rest: PathBuf,
+        links: Vec<Link>,
+    },
+    Loop {
+        asked: PathBuf,
+    },
+    Io {
+        asked: PathBuf,
+        at: PathBuf,
+        errno: Errno,
+    },
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResolveError::Missing { asked, .. } => write!(f, "{}: no such file or directory", asked.display()),
+            ResolveError::Loop { asked } => write!(f, "{}: too many symlinks", asked.display()),
+            ResolveError::Io { asked, at, errno } => {
+                write!(f, "{}: cannot look at {}: {errno}", asked.display(), at.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {}
+
+/// Joins `path` to `cwd` and removes `.` and doubled slashes. `..` stays: what it means depends on symlinks.
+fn absolute(path: &Path, cwd: &Path) -> PathBuf {
+    let joined = cwd.join(path);
+    joined.components().filter(|part| !matches!(part, Component::CurDir)).collect()
+}
+
+/// The path with `.` and `..` removed as text. Right only where no component is a symlink.
+pub fn lexical(path: &Path) -> PathBuf {
+    let mut out = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => out.push(name),
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    out
+}
+
+/// Resolves `path` (relative ones against `cwd`) to its canonical form.
+///
+/// # Errors
+/// `Missing` when a component does not exist (with the deepest parent that does), `Loop`, or the errno of the call
+/// that failed.
+pub fn resolve(path: &Path, cwd: &Path) -> Result<Resolved, ResolveError> {
+    let asked = absolute(path, cwd);
+    // One call settles the usual case: no symlink anywhere on the way.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat2(rustix::fs::CWD, &asked, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Ok(fd) => finish(&asked, lexical(&asked), Vec::new(), &fd),
+        Err(Errno::LOOP | Errno::NOENT) => walk(&asked),
+        Err(errno) => Err(ResolveError::Io { at: asked.clone(), asked, errno }),
+    }
+}
+
+fn finish(asked: &Path, path: PathBuf, links: Vec<Link>, fd: &OwnedFd) -> Result<Resolved, ResolveError> {
+    let stat = rustix::fs::fstat(fd).map_err(|errno| ResolveError::Io {
+        asked: asked.to_path_buf(),
+        at: path.clone(),
+        errno,
+    })?;
+    let kind = match stat.st_mode & libc::S_IFMT {
+        libc::S_IFDIR => Kind::Dir,
+        libc::S_IFSOCK => Kind::Socket,
+        libc::S_IFIFO => Kind::Fifo,
+        libc::S_IFCHR | libc::S_IFBLK => Kind::Device,
+        _ => Kind::File,
+    };
+    Ok(Resolved { path: HostPath(path), links, id: FileId { dev: stat.st_dev, ino: stat.st_ino }, kind })
+}
+
+/// The slow way: one component at a time, each opened beneath the last with O_NOFOLLOW.
+fn walk(asked: &Path) -> Result<Resolved, ResolveError> {
+    let io = |at: &Path, errno| ResolveError::Io { asked: asked.to_path_buf(), at: at.to_path_buf(), errno };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open_root = || rustix::fs::open("/", flags | OFlags::DIRECTORY, Mode::empty());
+    let mut todo: Vec<PathBuf> = parts(asked);
+    let mut at = PathBuf::from("/");
+    // The directories held from the root down: `..` goes back to the one it came through.
+    let mut held: Vec<OwnedFd> = vec![open_root().map_err(|errno| io(Path::new("/"), errno))?];
+    let mut links = Vec::new();
+    while let Some(part) = todo.pop() {
+        if part == Path::new("..") {
+            if held.len() > 1 {
+                held.pop();
+                at.pop();
+            }
+            continue;
+        }
+        let Some(dir) = held.last() else { break };
+        let next = at.join(&part);
+        let fd = match rustix::fs::openat(dir.as_fd(), &part, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => {
+                let rest = std::iter::once(part).chain(todo.into_iter().rev()).collect();
+                return Err(ResolveError::Missing { asked: asked.to_path_buf(), parent: at, rest, links });
+            }
+            Err(errno) => return Err(io(&next, errno)),
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| io(&next, errno))?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFLNK {
+            held.push(fd);
+            at = next;
+            continue;
+        }
+        if links.len() == MAX_LINKS {
+            return Err(ResolveError::Loop { asked: asked.to_path_buf() });
+        }
+        let target = rustix::fs::readlinkat(&fd, "", Vec::new()).map_err(|errno| io(&next, errno))?;
+        let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
+        if target.is_absolute() {
+            held.truncate(1);
+            at = PathBuf::from("/");
+        }
+        todo.extend(parts(&target));
+        links.push(Link { at: next, target });
+    }
+    let Some(fd) = held.last() else { return Err(ResolveError::Loop { asked: asked.to_path_buf() }) };
+    finish(asked, at, links, fd)
+}
+
+/// The components that remain to be walked, last first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    let mut names: Vec<PathBuf> = names.collect();
+    names.reverse();
+    names
+}
+
+/// Is the thing at `path` still the one that was resolved? Asked without following a link.
+pub(crate) fn same(path: &Path, id: FileId) -> bool {
+    rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileId { dev: stat.st_dev, ino: stat.st_ino } == id)
+}

@@ -1,0 +1,1 @@
+//! The resolved policy and the one judge.

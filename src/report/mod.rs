@@ -1,0 +1,1 @@
+//! What happened, as values, then text or JSON.

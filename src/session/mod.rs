@@ -1,0 +1,1 @@
+//! One run from its start to its settled end.

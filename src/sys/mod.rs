@@ -1,0 +1,10 @@
+//! Thin typed kernel calls that neither nix nor rustix wraps. The only room with `unsafe`; it knows nothing of agentbox.
+#![allow(unsafe_code)]
+
+mod argv;
+mod clone;
+mod mount;
+
+pub use argv::erase_arguments;
+pub use clone::{Child, CloneFlags, clone3, close_range_cloexec};
+pub use mount::{MountAttr, mount_setattr};
