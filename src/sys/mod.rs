@@ -3,8 +3,10 @@
 
 mod argv;
 mod clone;
+mod landlock;
 mod mount;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec};
+pub use landlock::landlock_abi;
 pub use mount::{MountAttr, mount_setattr};
