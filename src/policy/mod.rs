@@ -20,7 +20,7 @@ pub use limits::Limits;
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
 pub use record::Record;
 pub use resolve::{Request, resolve};
-pub use scan::{Finding, Findings, scan};
+pub use scan::{Finding, Findings, Section, survey};
 
 use crate::path::{FileId, Kind, Link};
 use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode, Origin};

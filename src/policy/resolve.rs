@@ -159,6 +159,10 @@ fn toolchains(roots: &mut Roots<'_>, path: &[PathBuf], home: &Path, vars: &BTree
         path.iter().filter_map(|dir| resolve_path(dir, Path::new("/")).ok()).map(|r| r.path.into_path_buf()).collect();
     for grant in toolchain::grants(&canonical, home, vars) {
         if let Ok(found) = resolve_path(&grant, Path::new("/")) {
+            // An activated virtual environment of the project is part of its root, not a toolchain.
+            if roots.covers(found.path.as_path()) {
+                continue;
+            }
             roots.toolchain(found);
         }
     }

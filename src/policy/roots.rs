@@ -175,6 +175,11 @@ impl<'a> Roots<'a> {
         self.add(cwd.clone(), EntryKind::Rw, Rank::CommandLine, &origin, None)
     }
 
+    /// Does a root of the user's hold `path`?
+    pub fn covers(&self, path: &Path) -> bool {
+        self.entries.iter().any(|(_, entry)| entry.kind.is_root() && path.starts_with(&entry.path))
+    }
+
     pub fn toolchain(&mut self, found: Resolved) {
         self.links.extend(found.links);
         let entry = Entry {

@@ -2,12 +2,13 @@
 
 use super::names::{Inside, NameVerdict, Scratch};
 use super::{Entry, EntryKind, Policy};
-use crate::path::{self, Found, ScanNotice, Verdict};
+use crate::host::{Mount, mounts_below};
+use crate::path::{self, Found, Kind, ScanNotice, Verdict};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why an entry was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,25 +61,67 @@ impl path::Judge for NameJudge<'_> {
     }
 }
 
-/// Walks `entry` once for all rules. `skip` are paths below it that are mounted or judged apart; `live` also finds
-/// sockets, which only a bind mount lets through.
+/// A root, or a mount below it, as the scan found it.
+#[derive(Debug)]
+pub struct Section {
+    pub path: PathBuf,
+    pub dir: bool,
+    /// A mount whose file system may wait for another machine or program: not looked into, and masked.
+    pub unavailable: bool,
+    pub findings: Findings,
+}
+
+/// Walks `entry` and the mounts below it, each once for all rules. `live` also finds sockets, which only a bind mount
+/// lets through.
 ///
 /// # Errors
-/// The errno of opening the root.
-pub fn scan(policy: &Policy, entry: &Entry, skip: &[PathBuf], live: bool) -> Result<Findings, Errno> {
-    let own = policy
-        .entries
-        .iter()
-        .map(|other| &other.path)
-        .filter(|path| **path != entry.path && path.starts_with(&entry.path));
+/// The errno of opening the root itself.
+pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> Result<Vec<Section>, Errno> {
+    // A mount that belongs to a deeper entry is that entry's.
+    let own = |mount: &&Mount| policy.entry_at(&mount.at).is_some_and(|deepest| deepest.path == entry.path);
+    let mut below: Vec<&Mount> = mounts_below(mounts, &entry.path).filter(own).collect();
+    below.sort_by(|a, b| a.at.cmp(&b.at));
+    // Of mounts stacked on one path the last is the one that shows.
+    below.reverse();
+    below.dedup_by(|earlier, shown| earlier.at == shown.at);
+    below.reverse();
+    let dir = entry.file == Some(Kind::Dir);
+    let findings = if dir { scan(policy, entry, &entry.path, &below, live)? } else { Findings::default() };
+    let mut sections = vec![Section { path: entry.path.clone(), dir, unavailable: false, findings }];
+    for mount in &below {
+        // What lies below a mount that cannot be looked at cannot either.
+        if sections.iter().any(|above| above.unavailable && mount.at.starts_with(&above.path)) {
+            continue;
+        }
+        let mut section =
+            Section { path: mount.at.clone(), dir: true, unavailable: mount.may_hang(), findings: Findings::default() };
+        if !section.unavailable {
+            section.dir = matches!(path::identity(&mount.at), Ok((_, FileType::Directory)));
+            match section.dir.then(|| scan(policy, entry, &mount.at, &below, live)) {
+                Some(Ok(findings)) => section.findings = findings,
+                Some(Err(errno)) => {
+                    section.findings.notices.push(ScanNotice { path: mount.at.clone(), errno });
+                }
+                None => {}
+            }
+        }
+        sections.push(section);
+    }
+    Ok(sections)
+}
+
+fn scan(policy: &Policy, entry: &Entry, from: &Path, mounts: &[&Mount], live: bool) -> Result<Findings, Errno> {
+    let entries = policy.entries.iter().map(|other| other.path.as_path());
+    let mounts = mounts.iter().map(|mount| mount.at.as_path());
+    let skip = entries.chain(mounts).filter(|path| *path != from && path.starts_with(from));
     let mut judge = NameJudge {
         policy,
         root_len: entry.path.as_os_str().len(),
-        skip: own.chain(skip).map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+        skip: skip.map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
         live,
         read_only: entry.kind == EntryKind::Ro,
         scratch: Scratch::default(),
     };
-    let (found, notices) = path::scan(&entry.path, Inside::default(), &mut judge)?;
+    let (found, notices) = path::scan(from, Inside::default(), &mut judge)?;
     Ok(Findings { found, notices })
 }
