@@ -5,8 +5,10 @@ mod argv;
 mod clone;
 mod landlock;
 mod mount;
+mod process;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec};
 pub use landlock::landlock_abi;
 pub use mount::{MountAttr, mount_setattr};
+pub use process::{Fork, close_all_but, default_disposition, exit_now, fork, kill};
