@@ -1,6 +1,7 @@
 //! Landlock as the second wall: the same grants as the mounts, as path rules inside.
 
 use super::LandlockPlan;
+use crate::path::Kind;
 use crate::policy::{EntryKind, Policy};
 use crate::profile::{Layer, NetMode};
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ pub enum Rights {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathRule {
     pub at: PathBuf,
+    /// A file takes only the rights that are a file's.
+    pub dir: bool,
     pub rights: Rights,
 }
 
@@ -32,7 +35,7 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
         return None;
     }
     let mut rules = Vec::new();
-    let mut rule = |at: &str, rights| rules.push(PathRule { at: at.into(), rights });
+    let mut rule = |at: &str, rights| rules.push(PathRule { at: at.into(), dir: at != "/dev/tty", rights });
     rule("/", Rights::List);
     rule("/dev", Rights::Files);
     rule("/dev/pts", Rights::Terminal);
@@ -49,7 +52,7 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
         // A rule holds for all beneath it: below another of the same rights it would say nothing new.
         let covered = |rule: &PathRule| rule.rights == rights && entry.path.starts_with(&rule.at);
         if !rules.iter().any(covered) {
-            rules.push(PathRule { at: entry.path.clone(), rights });
+            rules.push(PathRule { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rights });
         }
     }
     let ports = (policy.net == NetMode::Host).then(|| policy.ports.clone());
