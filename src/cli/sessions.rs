@@ -2,7 +2,6 @@ use super::{Env, Failure, Status, out, review};
 use crate::session::{Counts, State, Stored, os_value as os, quote};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 /// List the sessions that were neither applied nor discarded
