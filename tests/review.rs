@@ -595,7 +595,7 @@ fn broken_sessions_are_listed_and_discarded() {
     }
     symlink(&target, store.dir().join("0005")).unwrap();
     fs::create_dir_all(store.dir().join("0001/layers/0/work/work")).unwrap();
-    fs::set_permissions(store.dir().join("0001/layers/0/work/work"), PermissionsExt::from_mode(0)).unwrap();
+    fs::set_permissions(store.dir().join("0001/layers/0/work/work"), PermissionsExt::from_mode(0o000)).unwrap();
     symlink(&target, store.dir().join("0001/link")).unwrap();
     fs::write(target.join("stays"), "").unwrap();
     let list = store.list().unwrap();

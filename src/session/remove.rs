@@ -63,7 +63,9 @@ pub fn purge(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Failed> {
     let held = open(parent, name).map_err(here)?;
     let mut purge = Purge { top: &held, moved: 0 };
     // What was too deep has been moved up into the top directory: until nothing is left there.
-    while purge.empty(&held, Path::new(""), 0)? {}
+    while purge.empty(&held, Path::new(""), 0)? {
+        rustix::fs::seek(&held, rustix::fs::SeekFrom::Start(0)).map_err(here)?;
+    }
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).map_err(here)
 }
 
