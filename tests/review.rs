@@ -143,7 +143,8 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, (char, Vec<u8>)> {
 }
 
 /// The patch of what ran, taken by git in the root and in a copy of it, gives what the command saw at its end.
-fn assert_patch_gives_the_merged_tree(temp: &Temp, session: &Session, what: &dyn std::fmt::Debug) {
+/// Says whether there was anything to take.
+fn assert_patch_gives_the_merged_tree(temp: &Temp, session: &Session, what: &dyn std::fmt::Debug) -> bool {
     let layer = read(session);
     assert!(layer.refused.is_empty() && layer.kept.is_empty(), "{what:?}: {layer:?}");
     let mut patch = Vec::new();
@@ -152,7 +153,8 @@ fn assert_patch_gives_the_merged_tree(temp: &Temp, session: &Session, what: &dyn
     fs::write(&file, &patch).unwrap();
     let copy = temp.0.join("copy");
     assert!(Command::new("cp").arg("-a").arg(temp.root()).arg(&copy).status().unwrap().success());
-    if patch.windows(10).any(|at| at == b"diff --git") {
+    let any = patch.windows(10).any(|at| at == b"diff --git");
+    if any {
         let told = || String::from_utf8_lossy(&patch).into_owned();
         let check = git_apply(&temp.root(), &file, true);
         assert!(check.status.success(), "{what:?}: {check:?}\n{}", told());
@@ -163,6 +165,7 @@ fn assert_patch_gives_the_merged_tree(temp: &Temp, session: &Session, what: &dyn
     for name in got.keys().chain(wanted.keys()) {
         assert_eq!(got.get(name), wanted.get(name), "{what:?}: {name:?}\n{}", String::from_utf8_lossy(&patch));
     }
+    any
 }
 
 #[test]
@@ -268,7 +271,7 @@ fn names_as_git_quotes_them_and_every_line_end() {
         script.push(OsString::from_vec(step));
     }
     let session = temp.run(&script);
-    assert_patch_gives_the_merged_tree(&temp, &session, &"names");
+    assert!(assert_patch_gives_the_merged_tree(&temp, &session, &"names"));
 }
 
 fn quoted(name: &[u8]) -> Vec<u8> {
@@ -295,13 +298,15 @@ impl Random {
 
 #[test]
 fn random_trees_and_commands() {
+    let mut patches = 0;
     for seed in 0..24 {
         let temp = Temp::new();
         let mut random = Random(seed * 7919 + 1);
         let script = random_tree_and_script(&temp, &mut random);
         let session = temp.run(&script);
-        assert_patch_gives_the_merged_tree(&temp, &session, &script);
+        patches += u32::from(assert_patch_gives_the_merged_tree(&temp, &session, &script));
     }
+    assert!(patches >= 20, "only {patches} of 24 runs changed anything");
 }
 
 const NAMES: [&[u8]; 9] = [b"a", b"b.txt", b"c d", b"e\tf", b"g\"h", b"i\nj", "\u{fc}".as_bytes(), b"\xfe", b"k'l"];
@@ -439,12 +444,14 @@ fn binary_large_and_unreadable_files_are_named() {
     let temp = Temp::new();
     temp.file("bin", "a\0b");
     temp.file("locked", "x\n");
+    temp.file("tool", "\x7fELF\0");
     let session = temp.run(
-        "printf 'a\\0cc' > bin; head -c 9000000 /dev/zero | tr '\\0' x > large; echo yy > locked; chmod 000 locked",
+        "chmod +x tool; printf 'a\\0cc' > bin; head -c 9000000 /dev/zero | tr '\\0' x > large; echo yy > locked; chmod 000 locked",
     );
     let patch = full(read(&session));
     assert!(patch.contains("# binary: bin (3 -> 4 bytes)\n"), "{patch}");
     assert!(patch.contains("# large created: large (0 -> 9000000 bytes) (mode 0644)\n"), "{patch}");
+    assert!(patch.contains("diff --git a/tool b/tool\nold mode 100644\nnew mode 100755\n"), "{patch}");
     if rustix::process::geteuid().is_root() {
         assert!(patch.contains("# mode: locked: 0644 -> 0000\n"), "{patch}");
     } else {

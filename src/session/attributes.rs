@@ -33,10 +33,10 @@ pub fn marks(file: impl AsFd) -> Result<Marks, Errno> {
                 b"origin" | b"impure" | b"nlink" | b"uuid" | b"upper" => {}
                 b"opaque" if attribute(&file, &name).as_deref() == Some(b"y") => marks.opaque = true,
                 // redirect and metacopy point to content elsewhere; we mount with both off, so the kernel made none.
-                _ => marks.hostile = Some(String::from_utf8_lossy(&name).into_owned()),
+                _ => marks.hostile = Some(readable(&name)),
             }
         } else if name.starts_with(b"trusted.overlay.") {
-            marks.hostile = Some(String::from_utf8_lossy(&name).into_owned());
+            marks.hostile = Some(readable(&name));
         } else if is_own(&name) {
             marks.own.push((name.clone(), name));
         }
@@ -49,15 +49,19 @@ fn is_own(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") || name == b"security.capability"
 }
 
+/// A name for a line of text: whoever set it chose the bytes.
+fn readable(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).escape_default().to_string()
+}
+
 /// The names whose values differ between a file of the layer and its twin on the host.
 pub fn differing(upper: impl AsFd, own: &[(Vec<u8>, Vec<u8>)], host: impl AsFd) -> Vec<String> {
     let before: Vec<Vec<u8>> = attributes(&host).unwrap_or_default().into_iter().filter(|name| is_own(name)).collect();
-    let text = |name: &[u8]| String::from_utf8_lossy(name).escape_default().to_string();
-    let gone = before.iter().filter(|name| !own.iter().any(|(known, _)| known == *name)).map(|name| text(name));
+    let gone = before.iter().filter(|name| !own.iter().any(|(known, _)| known == *name)).map(|name| readable(name));
     let new = own
         .iter()
         .filter(|(known, stored)| !before.contains(known) || attribute(&upper, stored) != attribute(&host, known));
-    let mut differing: Vec<String> = new.map(|(known, _)| text(known)).chain(gone).collect();
+    let mut differing: Vec<String> = new.map(|(known, _)| readable(known)).chain(gone).collect();
     differing.sort();
     differing
 }

@@ -17,6 +17,8 @@ pub struct Item<'a> {
     pub old: Option<&'a Entry>,
     pub new: Option<&'a Entry>,
     pub unreadable: bool,
+    /// Both sides are known to hold the same bytes: there is nothing to read.
+    pub same: bool,
 }
 
 impl Item<'_> {
@@ -41,7 +43,13 @@ pub fn items(layer: &LayerChanges) -> Vec<Item<'_>> {
 
 /// The one or two items of a change.
 pub fn of(change: &Change) -> [Option<Item<'_>>; 2] {
-    let item = |old, new| Item { path: &change.path, old, new, unreadable: change.unreadable };
+    let item = |old, new| Item {
+        path: &change.path,
+        old,
+        new,
+        unreadable: change.unreadable,
+        same: change.kind == Kind::ModeChanged,
+    };
     let (old, new) = (change.old.as_ref(), change.new.as_ref());
     match change.kind {
         Kind::TypeChanged => [Some(item(old, None)), Some(item(None, new))],
@@ -82,14 +90,8 @@ pub fn load(layer: &LayerChanges, item: &Item<'_>, texts: &mut Texts) -> Body {
     if item.unreadable {
         return Body::Unreadable;
     }
-    // The mode alone changed: the bytes are known to be the same.
-    if let (Some(old), Some(new)) = (item.old, item.new)
-        && old.kind == new.kind
-        && old.size == new.size
-        && old.mode != new.mode
-        && old.size > LARGE
-    {
-        return Body::Large;
+    if item.same {
+        return Body::Text;
     }
     for (tree, entry, text) in [(&layer.host, item.old, &mut texts.old), (&layer.upper, item.new, &mut texts.new)] {
         let Some(entry) = entry else { continue };

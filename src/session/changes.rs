@@ -1,6 +1,7 @@
 //! What a command changed below one root, read from the upper layer of its overlay. Nothing here writes, follows a
 //! symlink or trusts a name: the layer was written by the command.
 
+use super::quote;
 use super::store::Layer;
 use super::tree::Tree;
 use super::walk;
@@ -150,8 +151,12 @@ pub enum ChangesError {
 impl fmt::Display for ChangesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChangesError::Open { path, errno } => write!(f, "cannot open the directory {}: {errno}", path.display()),
-            ChangesError::Look { path, errno } => write!(f, "cannot read the changes at {}: {errno}", path.display()),
+            ChangesError::Open { path, errno } => {
+                write!(f, "cannot open the directory {}: {errno}", quote::text(path.as_os_str()))
+            }
+            ChangesError::Look { path, errno } => {
+                write!(f, "cannot read the changes at {}: {errno}", quote::text(path.as_os_str()))
+            }
         }
     }
 }

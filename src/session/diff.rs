@@ -158,8 +158,8 @@ impl Patch<'_> {
 
     fn text(&mut self, item: &Item<'_>, texts: &Texts, budget: &Budget) -> io::Result<()> {
         let (a, b) = (quote::name("a/", item.path), quote::name("b/", item.path));
-        let delta = Delta::of(&texts.old, &texts.new, budget);
-        let groups = similar::group_diff_ops(delta.ops.clone(), CONTEXT);
+        let mut delta = Delta::of(&texts.old, &texts.new, budget);
+        let groups = similar::group_diff_ops(std::mem::take(&mut delta.ops), CONTEXT);
         let (old, new) = (item.old.map(git_mode), item.new.map(git_mode));
         let mode = mode_comment(item);
         // A finer mode than git knows, and nothing else: no empty header.

@@ -72,14 +72,7 @@ fn search(old: &[&[u8]], new: &[&[u8]], budget: &Budget) -> Vec<DiffOp> {
     let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(same).count();
     let (old_end, new_end) = (old.len() - tail, new.len() - tail);
     let mut ids = HashMap::new();
-    let mut intern = |lines: &[&'_ [u8]]| -> Vec<usize> {
-        let id = |line: &&[u8]| {
-            let next = ids.len();
-            *ids.entry(line.to_vec()).or_insert(next)
-        };
-        lines.iter().map(id).collect()
-    };
-    let (old_ids, new_ids) = (intern(&old[head..old_end]), intern(&new[head..new_end]));
+    let (old_ids, new_ids) = (intern(&mut ids, &old[head..old_end]), intern(&mut ids, &new[head..new_end]));
     let found = similar::capture_diff_slices_deadline(Algorithm::Myers, &old_ids, &new_ids, Some(budget.deadline()));
     let mut ops = Vec::with_capacity(found.len() + 2);
     if head > 0 {
@@ -90,6 +83,15 @@ fn search(old: &[&[u8]], new: &[&[u8]], budget: &Budget) -> Vec<DiffOp> {
         ops.push(DiffOp::Equal { old_index: old_end, new_index: new_end, len: tail });
     }
     merge(ops)
+}
+
+/// A number for each distinct line: comparing lines is what a search does most.
+fn intern<'a>(ids: &mut HashMap<&'a [u8], usize>, lines: &[&'a [u8]]) -> Vec<usize> {
+    let mut id = |line: &&'a [u8]| {
+        let next = ids.len();
+        *ids.entry(line).or_insert(next)
+    };
+    lines.iter().map(&mut id).collect()
 }
 
 fn shift(op: DiffOp, by: usize) -> DiffOp {

@@ -1,7 +1,7 @@
 //! `--json`: one object for programs.
 
 use super::body::{Body, Texts};
-use super::changes::{Change, Entry, FileKind, Kind, LayerChanges, Remark};
+use super::changes::{Change, Entry, FileKind, LayerChanges, Remark};
 use super::hunks::Budget;
 use super::osjson;
 use super::record::Counts;
@@ -51,9 +51,6 @@ fn change(layer: &LayerChanges, change: &Change, texts: &mut Texts, budget: &Bud
         if row.body != Body::Text {
             (is_text, why) = (false, row.body);
         }
-    }
-    if change.kind == Kind::ModeChanged && is_text {
-        (added, removed) = (0, 0);
     }
     if let Value::Object(map) = &mut object {
         if is_text {

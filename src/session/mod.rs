@@ -1,4 +1,5 @@
-//! One run from its start to its settled end.
+//! One run from its start to its settled end: the store of sessions, what a command changed, and the patch of it. A layer
+//! was written by the command: nothing here trusts a name, an attribute or a byte of it, and nothing runs a program.
 
 mod attributes;
 mod body;

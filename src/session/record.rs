@@ -2,14 +2,20 @@
 
 use super::changes::{Kind, LayerChanges};
 use super::osjson;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// Raised when an older agentbox would misread the record.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
+pub(super) const NAME: &str = "session.json";
 
 /// What a run knows about itself when it starts.
 #[derive(Debug, Clone)]
@@ -52,6 +58,34 @@ impl Record {
             outcome: None,
         }
     }
+
+    /// Writes the record to a file of the session's directory. Not synced: a launch must not wait for the disk.
+    pub(super) fn write(&self, dir: &OwnedFd, name: &str) -> Result<(), Errno> {
+        // Fails only for a time before 1970.
+        let text = serde_json::to_vec(self).map_err(|_| Errno::INVAL)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+        File::from(fd).write_all(&text).map_err(|err| errno_of(&err))
+    }
+
+    /// The record of a session's directory, or in words why there is none.
+    pub(super) fn read(dir: &OwnedFd) -> Result<Record, String> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(dir, NAME, flags, Mode::empty()).map_err(|errno| format!("no record: {errno}"))?;
+        let mut text = Vec::new();
+        File::from(fd).read_to_end(&mut text).map_err(|err| format!("its record cannot be read: {err}"))?;
+        let value: Value = serde_json::from_slice(&text).map_err(|err| format!("its record is not JSON: {err}"))?;
+        match value.get("version").and_then(Value::as_u64) {
+            Some(version) if version == u64::from(VERSION) => {}
+            Some(version) => return Err(format!("its record has version {version}, this agentbox reads {VERSION}")),
+            None => return Err("its record has no version".to_owned()),
+        }
+        serde_json::from_value(value).map_err(|err| format!("its record is not one: {err}"))
+    }
+}
+
+pub(super) fn errno_of(err: &std::io::Error) -> Errno {
+    Errno::from_io_error(err).unwrap_or(Errno::IO)
 }
 
 /// How a run ended.

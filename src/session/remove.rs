@@ -2,15 +2,13 @@
 
 use super::store::GONE;
 use super::store_error::StoreError;
-use super::tree::{self, Name};
+use super::tree::{self, DIRECTORY, Name};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Directories held open at a time. What lies deeper is moved up first.
 const DEPTH: usize = 64;

@@ -7,28 +7,24 @@
 //! ```
 //! Nothing here follows a symlink below the state directory.
 
-use super::record::{NewSession, Outcome, Record, VERSION};
+use super::record::{NAME as RECORD, NewSession, Outcome, Record, errno_of};
 use super::remove;
 use super::store_error::StoreError;
-use super::tree;
+use super::tree::{self, DIRECTORY};
 use crate::path::resolve;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const RECORD: &str = "session.json";
 /// A session that is being made; it gets its own name when it is whole.
 const NEW: &str = ".new-";
 /// A session that is being deleted; what is left of it after a crash can be discarded by this name.
 pub(super) const GONE: &str = ".gone-";
 
 const PRIVATE: Mode = Mode::RWXU;
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// One writable root and the layer that takes its writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +92,10 @@ impl Store {
     /// # Errors
     /// When it cannot be made, is a symlink, belongs to another user, or others may write to it.
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
-        make(dir)?;
+        // The usual case, and a refusal before anything is made in a directory of somebody else's.
+        if let Some(store) = Store::look(dir)? {
+            return Ok(store);
+        }
         make(&dir.join("sessions"))?;
         match Store::look(dir)? {
             Some(store) => Ok(store),
@@ -173,7 +172,7 @@ impl Store {
                 rustix::fs::openat(dir, &upper, DIRECTORY, Mode::empty()).map_err(|errno| io("open", &upper, errno))?;
             mirror(root, &fd)?;
         }
-        write_record(dir, RECORD, record).map_err(|errno| io("write", RECORD, errno))
+        record.write(dir, RECORD).map_err(|errno| io("write", RECORD, errno))
     }
 
     /// Gives the whole session its name; another one when that is taken.
@@ -252,7 +251,7 @@ impl Store {
             // Being made or deleted at this moment, or left over from that.
             return Ok((!running).then(|| broken("half made".to_owned())));
         }
-        let record = read_record(&held);
+        let record = Record::read(&held);
         Ok(Some(match record {
             Ok(record) => {
                 let state = match (running, &record.outcome) {
@@ -298,7 +297,7 @@ impl Session {
     pub fn finish(&mut self, outcome: Outcome) -> Result<(), StoreError> {
         self.record.outcome = Some(outcome);
         let io = |errno| StoreError::io("write", &self.dir.join(RECORD), errno);
-        write_record(&self.lock, ".session.json", &self.record).map_err(io)?;
+        self.record.write(&self.lock, ".session.json").map_err(io)?;
         rustix::fs::renameat(&self.lock, ".session.json", &self.lock, RECORD).map_err(io)
     }
 
@@ -373,30 +372,4 @@ fn fresh_id(created: SystemTime) -> Result<String, StoreError> {
     rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).map_err(StoreError::Random)?;
     let time = created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() >> 10);
     Ok(format!("{:05x}{:05x}", time & 0xf_ffff, u32::from_ne_bytes(random) & 0xf_ffff))
-}
-
-fn errno_of(err: &std::io::Error) -> Errno {
-    Errno::from_io_error(err).unwrap_or(Errno::IO)
-}
-
-fn write_record(dir: &OwnedFd, name: &str, record: &Record) -> Result<(), Errno> {
-    // Fails only for a time before 1970.
-    let text = serde_json::to_vec(record).map_err(|_| Errno::INVAL)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-    File::from(fd).write_all(&text).map_err(|err| errno_of(&err))
-}
-
-fn read_record(dir: &OwnedFd) -> Result<Record, String> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, RECORD, flags, Mode::empty()).map_err(|errno| format!("no record: {errno}"))?;
-    let mut text = Vec::new();
-    File::from(fd).read_to_end(&mut text).map_err(|err| format!("its record cannot be read: {err}"))?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|err| format!("its record is not JSON: {err}"))?;
-    let version = value.get("version").and_then(serde_json::Value::as_u64);
-    if version != Some(u64::from(VERSION)) {
-        return Err(format!("its record has version {version:?}, this agentbox reads {VERSION}"));
-    }
-    serde_json::from_value(value).map_err(|err| format!("its record is not one: {err}"))
 }

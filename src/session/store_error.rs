@@ -1,3 +1,6 @@
+//! What can be wrong with the store, and what to do about it.
+
+use super::quote;
 use crate::path::ResolveError;
 use rustix::io::Errno;
 use std::fmt;
@@ -31,7 +34,7 @@ impl StoreError {
             | StoreError::Resolve(_) => {
                 Some("set XDG_STATE_HOME to a directory that is yours and can be written".to_owned())
             }
-            StoreError::Loose { path, .. } => Some(format!("chmod 700 {}", path.display())),
+            StoreError::Loose { path, .. } => Some(format!("chmod 700 {}", quote::text(path.as_os_str()))),
             StoreError::Unknown { .. } => Some("agentbox sessions lists them".to_owned()),
             StoreError::NoneHere { .. } => Some("name a session; agentbox sessions lists them".to_owned()),
             StoreError::Running { .. } => Some("end its command first".to_owned()),
@@ -44,16 +47,20 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Io { what, path, errno } => {
-                write!(f, "session store: cannot {what} {}: {errno}", path.display())
+                write!(f, "session store: cannot {what} {}: {errno}", quote::text(path.as_os_str()))
             }
             StoreError::NotADirectory { path } => {
-                write!(f, "session store: {} is a symlink or no directory", path.display())
+                write!(f, "session store: {} is a symlink or no directory", quote::text(path.as_os_str()))
             }
             StoreError::Foreign { path, owner, us } => {
-                write!(f, "session store: {} belongs to uid {owner}, not to uid {us}", path.display())
+                write!(f, "session store: {} belongs to uid {owner}, not to uid {us}", quote::text(path.as_os_str()))
             }
             StoreError::Loose { path, mode } => {
-                write!(f, "session store: {} may be written by other users (mode {mode:04o})", path.display())
+                write!(
+                    f,
+                    "session store: {} may be written by other users (mode {mode:04o})",
+                    quote::text(path.as_os_str())
+                )
             }
             StoreError::Resolve(err) => write!(f, "session store: {err}"),
             StoreError::Random(errno) => write!(f, "session store: no random bytes for an id: {errno}"),
@@ -61,7 +68,9 @@ impl fmt::Display for StoreError {
             StoreError::Ambiguous { selector, ids } => {
                 write!(f, "session {selector:?} is ambiguous: {}", ids.join(", "))
             }
-            StoreError::NoneHere { cwd } => write!(f, "no session with a writable root at or above {}", cwd.display()),
+            StoreError::NoneHere { cwd } => {
+                write!(f, "no session with a writable root at or above {}", quote::text(cwd.as_os_str()))
+            }
             StoreError::Running { id } => write!(f, "session {id} is running"),
         }
     }

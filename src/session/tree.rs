@@ -10,6 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+/// How a directory is opened to be listed, itself and no symlink to it.
+pub const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// A held tree. Two of the same directory stay the same even when a path above them is moved.
 #[derive(Debug)]
 pub struct Tree(OwnedFd);
