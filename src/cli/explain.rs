@@ -1,8 +1,8 @@
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status, out};
+use crate::host::Facts;
 use crate::plan::{self, Plan};
 use crate::policy::{Policy, Section, survey};
-use crate::host::Facts;
 use crate::profile::Mode;
 use std::ffi::OsString;
 
@@ -20,16 +20,12 @@ pub struct Args {
 }
 
 /// Scans the roots and compiles the plan.
-pub(super) fn compile(
-    policy: &Policy,
-    facts: &Facts,
-    command: Vec<OsString>,
-    status: Status,
-) -> Result<Plan, Failure> {
+pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, status: Status) -> Result<Plan, Failure> {
     let mut surveys: Vec<(usize, Vec<Section>)> = Vec::new();
     for (index, entry) in policy.entries.iter().enumerate().filter(|(_, entry)| entry.kind.has_names()) {
         let sections = survey(policy, entry, &facts.mounts, policy.mode == Mode::Live).map_err(|errno| {
-            let error = anyhow::anyhow!("{}: cannot search {} for hidden names: {errno}", entry.origin, entry.path.display());
+            let error =
+                anyhow::anyhow!("{}: cannot search {} for hidden names: {errno}", entry.origin, entry.path.display());
             Failure::new(status, error).hint("a root must be readable: what cannot be searched cannot be hidden in")
         })?;
         surveys.push((index, sections));

@@ -180,7 +180,8 @@ impl PolicyArgs {
         }
         fs.home = word::<HomeMode>("--home", self.home.as_deref(), status)?;
         out.network.mode = word::<NetMode>("--net", self.net.as_deref(), status)?;
-        out.network.tcp_connect = self.tcp_connect.iter().map(|port| Written::new(*port, origin("--tcp-connect"))).collect();
+        out.network.tcp_connect =
+            self.tcp_connect.iter().map(|port| Written::new(*port, origin("--tcp-connect"))).collect();
         out.network.tcp_bind = self.tcp_bind.iter().map(|port| Written::new(*port, origin("--tcp-bind"))).collect();
         out.run.diff = word::<DiffStyle>("--diff", self.diff.as_deref(), status)?;
         for layer in &self.degraded {
@@ -249,8 +250,7 @@ fn glob(flag: &str, value: &OsStr, status: Status) -> Result<String, Failure> {
     if crate::path::identity(Path::new(text)).is_ok() {
         return Ok(text.to_owned());
     }
-    check_glob(text)
-        .map_err(|err| with_hint(Failure::new(status, anyhow::anyhow!("{flag}: {err}")), err.hint()))?;
+    check_glob(text).map_err(|err| with_hint(Failure::new(status, anyhow::anyhow!("{flag}: {err}")), err.hint()))?;
     Ok(text.to_owned())
 }
 
@@ -264,7 +264,11 @@ fn literal_grant(text: &str) -> Option<Grant> {
     Some(Grant { glob: path.to_owned(), access })
 }
 
-fn word<T: crate::profile::Word>(flag: &str, value: Option<&str>, status: Status) -> Result<Option<Written<T>>, Failure> {
+fn word<T: crate::profile::Word>(
+    flag: &str,
+    value: Option<&str>,
+    status: Status,
+) -> Result<Option<Written<T>>, Failure> {
     let Some(text) = value else { return Ok(None) };
     let value = parse_word(text)
         .map_err(|err| with_hint(Failure::new(status, anyhow::anyhow!("{flag}: {err}")), err.hint()))?;

@@ -39,7 +39,8 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let policy = resolved.policy;
     let plan = compile(&policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
     if policy.degraded.contains(&Layer::Mounts) {
-        let error = anyhow::anyhow!("--degraded mounts: not available: without mounts nothing inside a root can be hidden");
+        let error =
+            anyhow::anyhow!("--degraded mounts: not available: without mounts nothing inside a root can be hidden");
         return Err(Failure::new(Status::REFUSED, error).hint("see `agentbox doctor` for how to allow user namespaces"));
     }
     // Opened before the run, so that a report that cannot be written is known before anything happened.
@@ -71,7 +72,13 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
 }
 
 /// Reads the layers, prints the diff and the summary, and writes the session's end down.
-fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport) -> Result<(), Failure> {
+fn settle(
+    args: &Args,
+    policy: &Policy,
+    finished: Finished,
+    status: Status,
+    report: &mut RunReport,
+) -> Result<(), Failure> {
     let lost = |err: anyhow::Error| {
         // The command has run: 125 would say that it has not.
         say(&format!("agentbox: {err:#}"));
@@ -142,8 +149,10 @@ fn injected(env: &Env) -> Result<Option<Injected>, Failure> {
         Some("seccomp") => Ok(Some(Injected::Seccomp)),
         Some("landlock") => Ok(Some(Injected::Landlock)),
         Some("netns") => Ok(Some(Injected::Netns)),
-        _ => Err(Failure::new(Status::REFUSED, anyhow::anyhow!("AGENTBOX_TEST_FAIL: unknown layer {}", layer.display()))
-            .hint("userns, mount, seccomp, landlock or netns; unset it for a real run")),
+        _ => {
+            Err(Failure::new(Status::REFUSED, anyhow::anyhow!("AGENTBOX_TEST_FAIL: unknown layer {}", layer.display()))
+                .hint("userns, mount, seccomp, landlock or netns; unset it for a real run"))
+        }
     }
 }
 
@@ -161,8 +170,9 @@ fn failure_of_store(err: crate::session::StoreError) -> Failure {
 }
 
 fn open_report(path: &PathBuf) -> Result<std::fs::File, Failure> {
-    std::fs::File::create(path)
-        .map_err(|err| Failure::new(Status::REFUSED, anyhow::anyhow!("--report: cannot write {}: {err}", path.display())))
+    std::fs::File::create(path).map_err(|err| {
+        Failure::new(Status::REFUSED, anyhow::anyhow!("--report: cannot write {}: {err}", path.display()))
+    })
 }
 
 fn write_report(mut file: std::fs::File, report: &RunReport) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use super::read::{Author, Key, Reader, Removal, Value, in_order};
 use super::schema::{Grant, Origin, PathEntry, Written};
 use super::value::{self, ValueError, Word};
 use std::ops::Range;
+use std::path::PathBuf;
 use toml::de::{DeInteger, DeTable};
 
 /// The text itself, once `check` is content with it.
@@ -92,18 +93,24 @@ impl Reader {
             None => {
                 let path = item.get_ref().as_str().ok_or_else(|| reader.wrong(key, item, "a list of paths"))?;
                 value::check_text(path).map_err(|reason| reader.bad(key, &item.span(), reason))?;
-                Ok(PathEntry { path: path.to_string(), optional: false, why: None })
+                Ok(PathEntry { path: path.into(), optional: false, why: None })
             }
         })
     }
 
-    pub(super) fn path_table(&self, list: &Key<'_>, item: &Value<'_>, table: &DeTable<'_>) -> Result<PathEntry, LoadError> {
-        let mut out = PathEntry { path: String::new(), optional: false, why: None };
+    pub(super) fn path_table(
+        &self,
+        list: &Key<'_>,
+        item: &Value<'_>,
+        table: &DeTable<'_>,
+    ) -> Result<PathEntry, LoadError> {
+        let mut out = PathEntry { path: PathBuf::new(), optional: false, why: None };
         for (key, value) in in_order("", table) {
             match key.name {
                 "path" => {
-                    out.path = self.string(&key, value)?.to_string();
-                    value::check_text(&out.path).map_err(|reason| self.bad(&key, &value.span(), reason))?;
+                    let path = self.string(&key, value)?;
+                    out.path = path.into();
+                    value::check_text(path).map_err(|reason| self.bad(&key, &value.span(), reason))?;
                 }
                 "optional" => {
                     let found = value.get_ref().as_bool();
@@ -122,7 +129,7 @@ impl Reader {
                 }
             }
         }
-        if out.path.is_empty() {
+        if out.path.as_os_str().is_empty() {
             return Err(LoadError::NoPath { place: self.source.place(&item.span()), key: list.full() });
         }
         Ok(out)

@@ -32,7 +32,7 @@ impl Entry for PathEntry {
         self.path == other.path
     }
     fn name(&self) -> String {
-        self.path.clone()
+        self.path.to_string_lossy().into_owned()
     }
 }
 

@@ -113,7 +113,9 @@ pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
         );
     }
     for dir in &policy.dropped_path {
-        if crate::path::identity(dir).is_ok() && policy.entries.iter().any(|e| e.kind.is_root() && dir.starts_with(&e.path)) {
+        if crate::path::identity(dir).is_ok()
+            && policy.entries.iter().any(|e| e.kind.is_root() && dir.starts_with(&e.path))
+        {
             lines.push(format!("agentbox: PATH entry {} leads to a place that is not visible inside", shown(dir)));
         }
     }
@@ -145,7 +147,9 @@ pub fn dry_run_lines(layers: &[LayerChanges], session: &str, policy: &Policy) ->
             line.push_str(&format!("; {} refused", counts.refused));
         }
         lines.push(line);
-        lines.push(format!("agentbox: see it again with `agentbox diff {session}`, drop it with `agentbox discard {session}`"));
+        lines.push(format!(
+            "agentbox: see it again with `agentbox diff {session}`, drop it with `agentbox discard {session}`"
+        ));
     }
     let scratch: Vec<String> =
         policy.entries.iter().filter(|e| e.kind == EntryKind::Scratch).map(|e| shown(&e.path)).collect();

@@ -5,11 +5,10 @@ use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
-use crate::enforce::{Injected, Launch, LayerDirs, Launched, StepError, launch, pid1};
+use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, launch, pid1};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use std::fmt;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -25,7 +24,10 @@ pub struct Settings<'a> {
 pub enum RunError {
     NoStateDir,
     /// The state directory lies inside a writable root: its layers would be visible, and an overlay over itself.
-    StateInRoot { state: PathBuf, root: PathBuf },
+    StateInRoot {
+        state: PathBuf,
+        root: PathBuf,
+    },
     Store(StoreError),
     Stdio(DirectoryAsStdio),
     Signals(nix::errno::Errno),
@@ -144,8 +146,7 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome,
             .map_err(RunError::Launch)?;
     let Launched { pid, pidfd, channel } = launched;
     let watched = Watched { pid, pidfd, channel };
-    let outcome =
-        supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
     Ok(outcome)
