@@ -19,20 +19,67 @@ impl fmt::Display for Place {
 #[derive(Debug)]
 pub enum LoadError {
     /// No profile of this name. `place` is where it was named, `None` for the command line.
-    UnknownProfile { place: Option<Place>, name: String, known: Vec<String>, nearest: Option<String> },
-    Unreadable { file: String, errno: std::io::Error },
-    NotUtf8 { place: Place },
-    TooLarge { file: String, bytes: u64 },
-    Syntax { place: Place, reason: String },
+    UnknownProfile {
+        place: Option<Place>,
+        name: String,
+        known: Vec<String>,
+        nearest: Option<String>,
+    },
+    Unreadable {
+        file: String,
+        errno: std::io::Error,
+    },
+    NotUtf8 {
+        place: Place,
+    },
+    TooLarge {
+        file: String,
+        bytes: u64,
+    },
+    Syntax {
+        place: Place,
+        reason: String,
+    },
     /// `table` is empty at the top level. `suggestion` is a whole hint.
-    UnknownKey { place: Place, table: String, key: String, suggestion: String },
-    WrongType { place: Place, key: String, wanted: &'static str, found: &'static str },
-    BadValue { place: Place, key: String, reason: ValueError },
-    NoPath { place: Place, key: String },
-    Circle { place: Place, chain: Vec<String> },
-    TooMany { place: Place, name: String },
-    RemovesNothing { place: Place, key: String, entry: String, nearest: Option<String> },
-    Ambiguous { program: String, names: Vec<String> },
+    UnknownKey {
+        place: Place,
+        table: String,
+        key: String,
+        suggestion: String,
+    },
+    WrongType {
+        place: Place,
+        key: String,
+        wanted: &'static str,
+        found: &'static str,
+    },
+    BadValue {
+        place: Place,
+        key: String,
+        reason: ValueError,
+    },
+    NoPath {
+        place: Place,
+        key: String,
+    },
+    Circle {
+        place: Place,
+        chain: Vec<String>,
+    },
+    TooMany {
+        place: Place,
+        name: String,
+    },
+    RemovesNothing {
+        place: Place,
+        key: String,
+        entry: String,
+        nearest: Option<String>,
+    },
+    Ambiguous {
+        program: String,
+        names: Vec<String>,
+    },
 }
 
 impl fmt::Display for LoadError {
@@ -95,9 +142,9 @@ impl LoadError {
                 Some(format!("{near}known profiles: {}", known.join(", ")))
             }
             LoadError::UnknownKey { suggestion, .. } => Some(suggestion.clone()),
-            LoadError::WrongType { key, wanted, found, .. } if wanted.starts_with("a list") && *found == "a string" => {
-                Some(format!("write `{key} = [\"...\"]`"))
-            }
+            LoadError::WrongType {
+                key, wanted: "a list of strings" | "a list of paths", found: "a string", ..
+            } => Some(format!("write `{key} = [\"...\"]`")),
             LoadError::BadValue { reason, .. } => reason.hint(),
             LoadError::NoPath { .. } => Some("write `{ path = \"...\", optional = true, why = \"...\" }`".into()),
             LoadError::RemovesNothing { nearest, .. } => Some(match nearest {

@@ -97,7 +97,12 @@ impl Reader {
         })
     }
 
-    pub(super) fn path_table(&self, list: &Key<'_>, item: &Value<'_>, table: &DeTable<'_>) -> Result<PathEntry, LoadError> {
+    pub(super) fn path_table(
+        &self,
+        list: &Key<'_>,
+        item: &Value<'_>,
+        table: &DeTable<'_>,
+    ) -> Result<PathEntry, LoadError> {
         let mut out = PathEntry { path: String::new(), optional: false, why: None };
         for (key, value) in in_order("", table) {
             match key.name {

@@ -95,7 +95,8 @@ impl Loader {
                 claims.push((listed.source.starts_with(COMPILED_IN), listed.name));
             }
         }
-        let users: Vec<String> = claims.iter().filter(|(built_in, _)| !built_in).map(|(_, name)| name.clone()).collect();
+        let users: Vec<String> =
+            claims.iter().filter(|(built_in, _)| !built_in).map(|(_, name)| name.clone()).collect();
         let names = if users.is_empty() { claims.into_iter().map(|(_, name)| name).collect() } else { users };
         match names.as_slice() {
             [] => Ok(None),
@@ -170,7 +171,9 @@ impl Loader {
         }
         let in_user_dir = match user {
             Some(Found::BuiltIn(..)) => None,
-            Some(Found::File(_)) | None => self.users_file(name).filter(|file| user != Some(&Found::File(file.clone()))),
+            Some(Found::File(_)) | None => {
+                self.users_file(name).filter(|file| user != Some(&Found::File(file.clone())))
+            }
         };
         in_user_dir.map(Found::File).or_else(|| compiled_in(name))
     }

@@ -101,7 +101,9 @@ impl Reader {
                     self.note(&key);
                     self.sheet.profile.description = Some(self.string(&key, value)?.to_string());
                 }
-                "extends" => self.sheet.extends = self.list(&key, value, |text| item::checked(text, value::check_text))?,
+                "extends" => {
+                    self.sheet.extends = self.list(&key, value, |text| item::checked(text, value::check_text))?
+                }
                 "programs" => {
                     let programs = self.list(&key, value, |text| item::checked(text, value::check_text))?;
                     self.sheet.profile.programs = programs.into_iter().map(|program| program.value).collect();
@@ -130,7 +132,9 @@ impl Reader {
                 "hide" => out.hide = self.list(&key, value, |text| item::checked(text, value::check_pattern))?,
                 "grant" => out.grant = self.list(&key, value, item::grant)?,
                 "freeze" => out.freeze = self.list(&key, value, |text| item::checked(text, value::check_pattern))?,
-                "build_dirs" => out.build_dirs = self.list(&key, value, |text| item::checked(text, value::check_pattern))?,
+                "build_dirs" => {
+                    out.build_dirs = self.list(&key, value, |text| item::checked(text, value::check_pattern))?
+                }
                 "toolchains" => out.toolchains = Some(self.boolean(&key, value)?),
                 _ => return Err(self.unknown(&key)),
             }
