@@ -1,5 +1,6 @@
 //! Tests of the room. Each says what a user would miss if it were gone.
 
+mod docs;
 mod errors;
 mod lists;
 mod load;
