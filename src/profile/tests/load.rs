@@ -299,7 +299,7 @@ fn a_repository_file_is_read_as_strictly() {
     let refused = |text: &[u8]| loader.repository(text, "/p/agentbox.toml".as_ref()).unwrap_err().to_string();
     assert_eq!(refused(b"\nhidee=1"), "reading profile /p/agentbox.toml:2: unknown key `hidee`");
     assert_eq!(refused(b"\xff"), "reading profile /p/agentbox.toml:1: not UTF-8");
-    assert_eq!(refused(&vec![b'\n'; 300_000]), "reading profile /p/agentbox.toml: more than 262144 bytes");
+    assert_eq!(refused(&vec![b'\n'; 300_000]), "reading profile /p/agentbox.toml: more than 65536 bytes");
 }
 
 #[test]
