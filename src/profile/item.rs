@@ -104,11 +104,7 @@ impl Reader {
         item: &Value<'_>,
         table: &DeTable<'_>,
     ) -> Result<PathEntry, LoadError> {
-<<<<<<< HEAD
         let mut out = PathEntry { path: PathBuf::new(), optional: false, why: None };
-=======
-        let mut out = PathEntry { path: String::new(), optional: false, why: None };
->>>>>>> profile
         for (key, value) in in_order("", table) {
             match key.name {
                 "path" => {
