@@ -157,6 +157,10 @@ fn assert_patch_gives_the_merged_tree(temp: &Temp, session: &Session, what: &dyn
     if any {
         let told = || String::from_utf8_lossy(&patch).into_owned();
         let check = git_apply(&temp.root(), &file, true);
+        // git itself cannot put a directory where a symlink that leads to itself stands.
+        if String::from_utf8_lossy(&check.stderr).contains("Too many levels of symbolic links") {
+            return false;
+        }
         assert!(check.status.success(), "{what:?}: {check:?}\n{}", told());
         let apply = git_apply(&copy, &file, false);
         assert!(apply.status.success(), "{what:?}: {apply:?}\n{}", told());
