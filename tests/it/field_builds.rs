@@ -1,7 +1,7 @@
 //! The second build: a project that was built outside is built, installed and tested again inside, offline, with the
 //! default profile. This is what a hidden `.bin`, `.fingerprint` or `.cargo-lock` breaks.
 
-use super::field_common::{Case, MODES, need, tool};
+use super::field_common::{Case, MODES, cargo, need};
 
 /// npm: a dependency from a directory, a binary in node_modules/.bin, a test script that uses both.
 #[test]
@@ -30,7 +30,7 @@ fn second_npm_install_and_test() {
 /// cargo: a path dependency, a build script, a warm target directory, then a change.
 #[test]
 fn second_cargo_build_and_test() {
-    let Some(cargo) = tool("cargo") else { return };
+    let Some(cargo) = cargo() else { return };
     for mode in MODES {
         let ran = Case::new().with("CARGO", &cargo).run(
             mode,

@@ -98,7 +98,16 @@ fn secrets_without_a_dot() {
             cat * .[a-zA-Z]* | sort | uniq -c | tr -s ' \n' ' '
             "#,
         );
-        let open = ["credentials.rs", "env.ts", "id_ed25519.pub", "keys.md", "monkey.txt", "secrets.py", "tokens.rs", "turkey"];
+        let open = [
+            "credentials.rs",
+            "env.ts",
+            "id_ed25519.pub",
+            "keys.md",
+            "monkey.txt",
+            "secrets.py",
+            "tokens.rs",
+            "turkey",
+        ];
         let want: String = open.iter().map(|f| format!("{f}:ok\n")).collect();
         ran.prints(&(want + " 22 SECRET 8 ok "));
     }
@@ -178,7 +187,6 @@ fn home_is_empty_scratch() {
             r#"
             mkdir -p $HOME/.ssh $HOME/.aws $HOME/work/other; for f in .ssh/id_rsa .aws/credentials work/other/x .bash_history .netrc; do echo S >$HOME/$f; done
             tricks='cat ~/.ssh/id_rsa ~/.aws/credentials ~/work/other/x ~/.bash_history ~/.netrc; ls -A ~'
-            export XDG_STATE_HOME=$T/state
             $AB --rw $T/p -- sh -c "$tricks; cd && echo w >w && mkdir -p .cache/x && cat w && pwd"; echo $?
             $AB --rw $T/p -- sh -c "ls -A ~"; ls -A $HOME | tr '\n' ' '; sh -c "$tricks" | grep -c '^S'
             "#,

@@ -61,9 +61,9 @@ PY
             sh -c "$tricks" | grep -c -e '^0$' -e reached; kill $server
             "#,
         );
-        assert!(ran.out.ends_with(|c| c == '\n'));
+        assert!(ran.out().ends_with(|c| c == '\n'));
         let inside = "7\nrefused\nrefused\nlo\n".repeat(2);
-        assert!([format!("{inside}2\n"), format!("{inside}3\n")].contains(&ran.out), "{mode}: {ran}"); // 1.1.1.1 may have no route
+        assert!([2, 3].iter().any(|n| ran.out() == format!("{inside}{n}\n")), "{mode}: {ran}"); // 1.1.1.1 may have no route
     }
 }
 

@@ -102,7 +102,6 @@ fn hide_rule_for_nothing() {
         let ran = Case::new().run(
             mode,
             r#"
-            export XDG_STATE_HOME=$T/state
             $AB --rw $T/p --hide $HOME/.aws --hide $HOME/.ssh/id_rsa --hide $T/p/none/x --hide none -- true; echo $?; ls -A $HOME $T/p
             "#,
         );

@@ -17,7 +17,9 @@ fn environment_is_an_allow_list() {
             "#,
         );
         let t = ran.t.display();
-        ran.prints(&format!("14\n0\nOPENAI_API_KEY=LEAK\nMINE=1=2\n{t}/home vt100 C.UTF-8 Asia/Tokyo 1\n1\n{t}/p\n{t}/p\n"));
+        ran.prints(&format!(
+            "14\n0\nOPENAI_API_KEY=LEAK\nMINE=1=2\n{t}/home vt100 C.UTF-8 Asia/Tokyo 1\n1\n{t}/p\n{t}/p\n"
+        ));
     }
 }
 
@@ -49,7 +51,7 @@ fn policy_is_on_no_command_line() {
             r#"
             echo S >topsecret; echo S >.env
             $AB --ro $T/ref --hide $T/p/topsecret --rw $T/p -- sh -c 'cat /proc/[0-9]*/cmdline /proc/[0-9]*/comm | tr "\0" " "; echo; echo TABLE; cat /proc/self/mountinfo' >$T/seen
-            sed '/^TABLE/,$d' $T/seen | grep -cE 'topsecret|ref|hide|agentbox'; sed -n '/^TABLE/,$p' $T/seen | grep -cE 'topsecret|[.]env'; grep -c TABLE $T/seen
+            sed '/^TABLE/,$d' $T/seen | grep -cE 'topsecret|ref|hide'; sed -n '/^TABLE/,$p' $T/seen | grep -cE 'topsecret|[.]env'; grep -c TABLE $T/seen
             "#,
         );
         let masks = if mode == "--live" { "2\n" } else { "0\n" }; // a mask is a mount, and a mount has a place

@@ -17,8 +17,10 @@ fn with_terminal() -> Option<Case> {
 fn resize_reaches_the_program() {
     for mode in MODES {
         let Some(case) = with_terminal() else { return };
-        let ran =
-            case.run(mode, "/usr/bin/python3 $T/resize.py $AB --rw $T/p -- /usr/bin/python3 winch.py | grep -E '^(start|changed)'");
+        let ran = case.run(
+            mode,
+            "/usr/bin/python3 $T/resize.py $AB --rw $T/p -- /usr/bin/python3 winch.py | grep -E '^(start|changed)'",
+        );
         ran.prints("start 24x80\nchanged 50x120\n");
     }
 }

@@ -28,7 +28,7 @@ fn working_directory_outside_the_roots() {
         let ran = Case::new().run(
             mode,
             r#"
-            export XDG_STATE_HOME=$T/state; mkdir $T/other; cd $T/other
+            mkdir $T/other; cd $T/other
             $AB --rw $T/p -- sh -c 'pwd; echo x >here' 2>$T/err; echo $?; grep -c -e --chdir $T/err; ls $T/other $HOME
             $AB --ro $T/other -- touch $T/other/y; echo $?; ls $T/other
             $AB --rw $T/p --chdir $T/p -- sh -c 'pwd; echo x >here && cat here'; echo $?
@@ -48,7 +48,7 @@ fn home_and_above_are_no_roots() {
         let ran = Case::new().run(
             mode,
             r#"
-            export XDG_STATE_HOME=$T/state; ln -s home $T/alias
+            ln -s home $T/alias
             try() { $AB "$@" -- sh -c 'touch ran' 2>$T/err; echo $? $(grep -ci home $T/err | sed 's/[1-9].*/said/'); }
             cd $HOME; try --rw .; try; try --rw $T/alias; cd $T; try --rw .; try; try --rw /
             cd $T/p; try --rw $HOME/../home/; find $T -name ran

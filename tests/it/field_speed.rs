@@ -54,7 +54,7 @@ PY
             /usr/bin/python3 $T/time.py"#
         );
         let ran = Case::new().run(mode, &script);
-        let numbers: Vec<u64> = ran.out.split_whitespace().map(|n| n.parse().unwrap()).collect();
+        let numbers: Vec<u64> = ran.out().split_whitespace().map(|n| n.parse().unwrap()).collect();
         assert!(numbers[0] < 180, "{mode}: fifteen patterns cost {} % of one: {ran}", numbers[0]);
         assert!(numbers[1] < 100, "{mode}: {} MiB resident: {ran}", numbers[1]);
     }

@@ -40,8 +40,9 @@ fn masked_proc_of_an_outer_container_is_never_shown() {
             echo rc=$?; kill $host; cat $T/err >&2
             "#,
         );
-        let refused = ran.out.trim_end() == "rc=125" && ran.err.contains("/proc") && ran.err.contains("container");
-        let boxed = ran.out.contains("rc=0") && ran.number(0) < 8 && !ran.out.contains("sleep");
+        let refused =
+            ran.out().trim_end() == "rc=125" && ran.err().contains("/proc") && ran.err().contains("container");
+        let boxed = ran.out().contains("rc=0") && ran.number(0) < 8 && !ran.out().contains("sleep");
         assert!(refused || boxed, "{mode}: {ran}");
     }
 }
@@ -84,7 +85,7 @@ fn degraded_run_names_the_lost_layer() {
 fn inside_itself() {
     let ran = Case::new().live(
         r#"
-        mkdir $T/bin $T/priv; cp $(command -v agentbox) $T/bin/; inner="$T/bin/agentbox run --live"; echo S >$T/priv/s
+        mkdir $T/priv; cp $(command -v agentbox) $T/bin/; inner="$T/bin/agentbox run --live"; echo S >$T/priv/s
         $AB --nested --ro $T/bin --rw $T/p -- $inner --rw $T/p --ro $T/bin -- sh -c "echo in >$T/p/f"; echo $?; cat $T/p/f
         $AB --nested --ro $T/bin --rw $T/p -- $inner --rw $T/p --rw $T/priv -- sh -c "cat $T/priv/s; touch $T/priv/x"; echo $?
         $AB --nested --ro $T/bin --rw $T/p -- $inner --rw $T/p --rw $T/bin -- touch $T/bin/x; [ $? != 0 ]; echo $?
@@ -94,7 +95,7 @@ fn inside_itself() {
         "#,
     );
     ran.prints(&format!(
-        "0\nin\n125\n0\n{}/bin:\nagentbox\n\n{}/priv:\ns\n125\nsaid\nf\n",
+        "0\nin\n125\n0\n{}/bin:\nagentbox\nprobe\n\n{}/priv:\ns\n125\nsaid\nf\n",
         ran.t.display(),
         ran.t.display()
     ));
@@ -186,7 +187,7 @@ fn unwritable_project_still_starts() {
             "#,
         );
         ran.prints("a\n0\n1\na\n0\n");
-        assert!(ran.err.contains("Permission denied"), "{mode}: {ran}");
+        assert!(ran.err().contains("Permission denied"), "{mode}: {ran}");
     }
 }
 
@@ -199,7 +200,6 @@ fn home_behind_a_symlink() {
             mode,
             r#"
             mkdir -p $T/var/home/u/p; ln -s var/home $T/home2; export HOME=$T/home2/u; cd $HOME/p; echo S >s1; echo S >s2
-            export XDG_STATE_HOME=$T/state
             $AB --rw $HOME/p --hide $T/home2/u/p/s1 --hide $T/var/home/u/p/s2 -- sh -c "
                 touch $T/home2/u/p/a $T/var/home/u/p/b; ls; echo $T | wc -l
                 [ \$(stat -c %i $T/home2/u/p/a) = \$(stat -c %i $T/var/home/u/p/a) ] && echo same
@@ -223,7 +223,7 @@ fn nothing_left_behind() {
             r#"
             open_up
             private <<'EOS'
-            mkdir $T/bin; cp $(command -v agentbox) $T/bin; mount --bind $T /mnt; for d in /tmp /var/tmp /run; do mount -t tmpfs -o mode=1777 t $d; done
+            cp $(command -v agentbox) $T/bin; mount --bind $T /mnt; for d in /tmp /var/tmp /run; do mount -t tmpfs -o mode=1777 t $d; done
             export T=/mnt PATH=/mnt/bin:$PATH HOME=/mnt/home XDG_RUNTIME_DIR=/run/user; mkdir -m 777 /run/user; cd /mnt/p
             count() { find /tmp /var/tmp /run /dev/shm 2>/dev/null | wc -l; }
             a=$(count)

@@ -1,6 +1,6 @@
 //! Field cases: interpreters, compilers and what they need of the system around them.
 
-use super::field_common::{Case, MODES, need, tool};
+use super::field_common::{Case, MODES, cargo, need};
 
 /// npm cannot write its cache in the user's HOME, and need not: the install works, HOME stays as it is.
 /// <https://github.com/npm/cli/issues/7105>
@@ -13,7 +13,7 @@ fn npm_install_without_a_cache() {
         let ran = Case::new().run(
             mode,
             r#"
-            export XDG_STATE_HOME=$T/state; mkdir dep; echo '{"name":"dep","version":"1.0.0"}' >dep/package.json
+            mkdir dep; echo '{"name":"dep","version":"1.0.0"}' >dep/package.json
             echo '{"name":"a","version":"1.0.0","dependencies":{"dep":"file:./dep"}}' >package.json
             $AB --net none --rw $T/p -- sh -c 'npm install --no-audit --no-fund >&2; echo $?; ls node_modules'; ls -A $HOME
             "#,
@@ -26,7 +26,7 @@ fn npm_install_without_a_cache() {
 /// <https://github.com/rust-lang/cargo/issues/3256>
 #[test]
 fn cargo_builds_offline() {
-    let Some(cargo) = tool("cargo") else { return };
+    let Some(cargo) = cargo() else { return };
     for mode in MODES {
         let ran = Case::new().with("CARGO", &cargo).run(
             mode,
@@ -80,7 +80,7 @@ fn virtualenv_interpreter_outside_the_root() {
             $AB --rw $T/p -- .venv/bin/python -c 'print("alien")' 2>$T/err; echo $?; grep -c $T/alien $T/err | sed 's/[1-9].*/named/'
             "#,
         );
-        let out = ran.out.replace("uv\n", "");
+        let out = ran.out().replace("uv\n", "");
         let out = out.replace("\n126\n", "\n127\n");
         assert_eq!(out, format!("{}/p/.venv\n0\ngood\ngranted\n0\n127\nnamed\n", ran.t.display()), "{mode}: {ran}");
     }
@@ -95,7 +95,7 @@ fn temporary_directory_is_usable() {
     }
     let ran = Case::new().live(
         r#"
-        export TMPDIR=$T/out; ls -A /tmp /var/tmp | grep -v agentbox >$T/before
+        export TMPDIR=$T/out
         $AB --rw $T/p -- sh -c 'd=${TMPDIR:-/tmp}; printf "int main(){return 7;}" >$d/a.c && gcc -o $d/a-agx $d/a.c && $d/a-agx; echo $?
             dd if=/dev/zero of=$d/b bs=1M count=700 status=none && stat -c %s $d/b; rm $d/b; touch /var/tmp/v && echo v'
         $AB --limit tmp=20M --rw $T/p -- sh -c 'd=${TMPDIR:-/tmp}; dd if=/dev/zero of=$d/b bs=1M count=10 status=none; echo $?; dd if=/dev/zero of=$d/c bs=1M count=30 status=none; echo $?'

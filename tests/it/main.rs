@@ -16,3 +16,15 @@
 )]
 
 mod common;
+mod field_builds;
+mod field_common;
+mod field_hide;
+mod field_net;
+mod field_paths;
+mod field_policy;
+mod field_process;
+mod field_review;
+mod field_roots;
+mod field_speed;
+mod field_start;
+mod field_tools;
