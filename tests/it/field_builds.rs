@@ -13,17 +13,17 @@ fn second_npm_install_and_test() {
         let ran = Case::new().run(
             mode,
             r#"
-            mkdir -p dep test; printf '#!/usr/bin/env node\nconsole.log("bin " + require("dep"))\n' >dep/cli.js; chmod +x dep/cli.js; echo 'module.exports = 1' >dep/index.js
+            export npm_config_update_notifier=false; mkdir -p dep test; printf '#!/usr/bin/env node\nconsole.log("bin " + require("dep"))\n' >dep/cli.js; chmod +x dep/cli.js; echo 'module.exports = 1' >dep/index.js
             echo '{"name":"dep","version":"1.0.0","main":"index.js","bin":{"depbin":"cli.js"}}' >dep/package.json; (cd dep && npm pack --silent >/dev/null && mv dep-1.0.0.tgz ..)
-            echo '{"name":"a","version":"1.0.0","scripts":{"test":"depbin && node --test test/","build":"node -e \"require(`fs`).writeFileSync(`dist.js`,`1`)\""},"dependencies":{"dep":"file:dep-1.0.0.tgz"}}' >package.json
+            echo '{"name":"a","version":"1.0.0","scripts":{"test":"depbin && node --test test/","build":"cp dep/index.js dist.js"},"dependencies":{"dep":"file:dep-1.0.0.tgz"}}' >package.json
             echo 'const t=require("node:test");t("one",()=>require("node:assert").equal(require("dep"),1))' >test/one.test.js; echo cache=$HOME/.npm-mine >.npmrc
             npm install --no-audit --no-fund >&2 && npm test >&2; echo $?
-            $AB --rw $T/p -- sh -c '{ npm test && npm install --no-audit --no-fund --offline && npm test && npm run build; } >&2; echo $?; cat dist.js; echo; ls node_modules/.bin'
+            $AB --rw $T/p -- sh -c '{ npm test && npm install --no-audit --no-fund --offline && npm test && npm run build; } >&2; echo $?; cat dist.js; ls node_modules/.bin'
             $AB --rw $T/p -- sh -c 'rm -rf node_modules && npm install --no-audit --no-fund --offline >&2 && npm test >&2; echo $?'
             npm test >&2; echo $?
             "#,
         );
-        ran.prints("0\n0\n1\ndepbin\n0\n0\n");
+        ran.prints("0\n0\nmodule.exports = 1\ndepbin\n0\n0\n");
     }
 }
 
@@ -96,8 +96,8 @@ fn second_java_build() {
             mkdir -p src/p target/classes .mvn; echo 'package p; public class A { public static void main(String[] a) { System.out.println("java " + B.v); } }' >src/p/A.java; echo 'package p; class B { static int v = 1; }' >src/p/B.java
             echo '<project><modelVersion>4.0.0</modelVersion><groupId>g</groupId><artifactId>a</artifactId><version>1</version><packaging>pom</packaging></project>' >pom.xml
             build='javac -d target/classes src/p/*.java && jar cfe target/a.jar p.A -C target/classes . && java -jar target/a.jar'
-            sh -c "$build" && mvn -o -q validate; echo $?
-            $AB --rw $T/p -- sh -c "$build; echo \$?; sed -i 's/v = 1/v = 2/' src/p/B.java; $build; mvn -o -q validate; echo \$?; rm -rf target; mkdir -p target/classes; $build"
+            sh -c "$build" && mvn -B -o -q validate >&2; echo $?
+            $AB --rw $T/p -- sh -c "$build; echo \$?; sed -i 's/v = 1/v = 2/' src/p/B.java; $build; mvn -B -o -q validate >&2; echo \$?; rm -rf target; mkdir -p target/classes; $build"
             "#,
         );
         ran.prints("java 1\n0\njava 1\n0\njava 2\n0\njava 2\n");

@@ -12,7 +12,7 @@ pub const MODES: [&str; 2] = ["--live", "--dry-run"];
 ///
 /// `private` runs its standard input as a script that may mount, in a mount namespace of its own: of root's, or of an
 /// ordinary user's in a user namespace. `drop CMD` runs CMD as an ordinary user there, after `open_up` gave that user
-/// the place.
+/// the place. `await COND` waits.
 const PRELUDE: &str = r#"
 if [ $(id -u) = 0 ]; then
     private() { cat >$T/private.sh; unshare -m bash $T/private.sh; }
@@ -23,7 +23,9 @@ else
     drop() { "$@"; }
     open_up() { :; }
 fi
-export -f drop
+# Waits until a condition holds, 20 seconds at most.
+await() { for i in {1..1000}; do eval "$1" && return; sleep .02; done; echo "waited in vain: $1" >&2; exit 99; }
+export -f drop await
 "#;
 
 /// A place with a project (`$T/p`, the working directory), `$T/ref`, `$T/out` and a HOME, for one or more scripts.

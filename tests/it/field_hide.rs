@@ -15,7 +15,7 @@ fn no_stand_ins_appear_in_the_project() {
             for end in TERM KILL; do
                 rm -f $T/out/up
                 $AB --rw $T/p --scratch $T/out --hide .zshrc --hide .env --hide '**/*.pem' --hide sub/none -- sh -c "touch $T/out/up; exec sleep 30" & p=$!
-                until [ -e $T/out/up ]; do sleep .02; done
+                await '[ -e $T/out/up ]'
                 state | cmp $T/before && echo during; kill -$end $p; wait $p 2>/dev/null; state | cmp $T/before && echo after
             done
             "#,

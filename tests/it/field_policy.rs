@@ -50,7 +50,7 @@ fn policy_is_on_no_command_line() {
             mode,
             r#"
             echo S >topsecret; echo S >.env
-            $AB --ro $T/ref --hide $T/p/topsecret --rw $T/p -- sh -c 'cat /proc/[0-9]*/cmdline /proc/[0-9]*/comm | tr "\0" " "; echo; echo TABLE; cat /proc/self/mountinfo' >$T/seen
+            $AB --ro $T/ref --hide $T/p/topsecret --rw $T/p -- sh -c 'cat /proc/[0-9]*/cmdline /proc/[0-9]*/comm | tr "\0" " "; echo; printf TAB%s LE; echo; cat /proc/self/mountinfo' >$T/seen
             sed '/^TABLE/,$d' $T/seen | grep -cE 'topsecret|ref|hide'; sed -n '/^TABLE/,$p' $T/seen | grep -cE 'topsecret|[.]env'; grep -c TABLE $T/seen
             "#,
         );

@@ -36,7 +36,7 @@ fn nothing_outlives_the_launcher() {
             set -m
             for s in INT TERM HUP KILL; do
                 rm -f $T/out/up; $AB --rw $T/p --scratch $T/out -- sh -c "sleep 777.$$ & setsid sleep 777.$$ & touch $T/out/up; wait" & p=$!
-                until [ -e $T/out/up ]; do sleep .02; done; until [ $(pgrep -fc "^sleep 777[.]$$") = 2 ]; do sleep .02; done
+                await '[ -e $T/out/up ]'; await '[ $(pgrep -fc "^sleep 777[.]$$") = 2 ]'
                 kill -$s $p; wait $p; echo $s $?
                 for i in $(seq 100); do [ $(pgrep -fc "^sleep 777[.]$$") = 0 ] && break; sleep .05; done; pgrep -fc "^sleep 777[.]$$"
             done 2>/dev/null
@@ -53,7 +53,7 @@ fn nothing_outlives_the_terminal() {
     let ran = case.live(
         r#"
         /usr/bin/python3 $T/send.py never x sh -c "echo \$\$ >$T/shell; $AB --rw $T/p --scratch $T/out -- sh -c 'touch $T/out/up; exec sleep 776.$$'; true" >/dev/null 2>&1 & driver=$!
-        until [ -e $T/out/up ]; do sleep .02; done; until [ $(pgrep -fc "^sleep 776[.]$$") = 1 ]; do sleep .02; done
+        await '[ -e $T/out/up ]'; await '[ $(pgrep -fc "^sleep 776[.]$$") = 1 ]'
         kill -9 $(cat $T/shell); wait $driver; echo $?
         for i in $(seq 100); do [ $(pgrep -fc "^sleep 776[.]$$") = 0 ] && break; sleep .05; done; pgrep -fc "^sleep 776[.]$$"
         "#,
@@ -155,7 +155,7 @@ fn pipes_and_big_output() {
             mode,
             r#"
             echo hi | $AB --rw $T/p -- cat; $AB --rw $T/p -- head -c 209715200 /dev/zero | wc -c
-            setsid -w $AB --rw $T/p -- sh -c 'echo e >&2; echo o; echo p >/dev/stdout' </dev/null >$T/o 2>$T/e; cat $T/o; grep -c '^e$' $T/e
+            setsid -w $AB --rw $T/p -- sh -c 'echo e >&2; echo o; echo p >>/dev/stdout' </dev/null >$T/o 2>$T/e; cat $T/o; grep -c '^e$' $T/e
             timeout 20 $AB --rw $T/p -- yes | head -1; echo ${PIPESTATUS[0]}
             $AB --rw $T/p -- cat <&-; $AB --rw $T/p -- true >&-; echo $?; $AB --rw $T/p -- sh -c 'exit 5' 2>&-; echo $?
             "#,

@@ -61,7 +61,7 @@ fn host_and_command_edit_the_same_file() {
     let ran = Case::new().live(
         r#"
         echo 1 >a; $AB --rw $T/p --scratch $T/out -- sh -c "touch $T/out/up; for i in \$(seq 500); do [ \$(cat a) = 2 ] && break; sleep .02; done; cat a; echo 3 >a.t; mv a.t a" & p=$!
-        until [ -e $T/out/up ]; do sleep .02; done; echo 2 >a.n; mv a.n a; wait $p; cat a
+        await '[ -e $T/out/up ]'; echo 2 >a.n; mv a.n a; wait $p; cat a
         "#,
     );
     ran.prints("2\n3\n");
@@ -77,10 +77,10 @@ fn host_mounts_during_the_run() {
             r#"
             mkdir m; open_up
             private <<'EOS'
-            drop $AB --rw $T/p --scratch $T/out -- sh -c "touch $T/out/up; until [ -e $T/out/go ]; do sleep .02; done; ls m; touch $T/out/seen; until [ -e $T/out/end ]; do sleep .02; done; mount | wc -l >/dev/null" & p=$!
-            until [ -e $T/out/up ]; do sleep .02; done
+            drop $AB --rw $T/p --scratch $T/out -- sh -c "touch $T/out/up; for i in \$(seq 900); do [ -e $T/out/go ] && break; sleep .02; done; ls m; touch $T/out/seen; for i in \$(seq 900); do [ -e $T/out/end ] && break; sleep .02; done" & p=$!
+            await '[ -e $T/out/up ]'
             mount -t tmpfs t $T/p/m; echo h >$T/p/m/f; touch $T/out/go
-            until [ -e $T/out/seen ]; do sleep .02; done; umount $T/p/m && echo unmounted; touch $T/out/end; wait $p; echo $?
+            await '[ -e $T/out/seen ]'; umount $T/p/m && echo unmounted; touch $T/out/end; wait $p; echo $?
             grep -c agentbox /proc/self/mountinfo
 EOS
             "#,

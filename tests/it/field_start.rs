@@ -140,7 +140,7 @@ print("mounted", flush=True); time.sleep(30)
 PY
             private <<'EOS'
             /usr/bin/python3 $T/dead.py $T/ref/nas >$T/said & fuse=$!
-            until grep -q mounted $T/said; do sleep .02; done
+            await 'grep -q mounted $T/said'
             drop timeout 20 $AB --ro $T/ref --rw $T/p -- sh -c "cat $T/ref/r; touch $T/ref/nas/x || echo refused" 2>$T/err; echo $?
             kill -9 $fuse
 EOS
@@ -224,13 +224,13 @@ fn nothing_left_behind() {
             open_up
             private <<'EOS'
             cp $(command -v agentbox) $T/bin; mount --bind $T /mnt; for d in /tmp /var/tmp /run; do mount -t tmpfs -o mode=1777 t $d; done
-            export T=/mnt PATH=/mnt/bin:$PATH HOME=/mnt/home XDG_RUNTIME_DIR=/run/user; mkdir -m 777 /run/user; cd /mnt/p
+            export T=/mnt AB="/mnt/bin/agentbox ${AB#* }" HOME=/mnt/home XDG_RUNTIME_DIR=/run/user; mkdir -m 777 /run/user; cd /mnt/p
             count() { find /tmp /var/tmp /run /dev/shm 2>/dev/null | wc -l; }
             a=$(count)
             for i in $(seq 20); do drop $AB --rw $T/p -- true || echo FAIL; done
             for i in 1 2 3 4 5; do
                 rm -f $T/out/up; drop $AB --rw $T/p --scratch $T/out -- sh -c "touch $T/out/up; sleep 20" & p=$!
-                until [ -e $T/out/up ]; do sleep .02; done; kill -9 $p; wait $p 2>/dev/null
+                await '[ -e $T/out/up ]'; kill -9 $p; wait $p 2>/dev/null
             done
             for i in $(seq 100); do [ $(count) = $a ] && break; sleep .05; done
             echo $(($(count) - a)); find /tmp /var/tmp /run -mindepth 1 >&2
