@@ -5,6 +5,8 @@ mod diff;
 mod discard;
 mod env;
 mod failure;
+mod out;
+mod review;
 mod sessions;
 
 pub use env::Env;
