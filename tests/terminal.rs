@@ -302,3 +302,42 @@ fn a_terminal_that_hangs_up_ends_the_box() {
     drop(pty);
     wait_until("no process", 1.5, || alive(&mark).is_empty());
 }
+
+#[test]
+fn the_command_starts_in_the_foreground_unless_in_a_pipeline() {
+    let mut pty = Pty::shell();
+    let script = "'import os,sys; print(\"own\", os.tcgetpgrp(0)==os.getpgrp())'";
+    pty.send(&format!("{} python3 -c {script}\n", prefix_text()));
+    pty.expect("own True");
+    pty.expect("READY> ");
+    pty.send(&format!("{} python3 -c {script} | cat\n", prefix_text()));
+    pty.expect("own False");
+    pty.expect("READY> ");
+}
+
+/// The box has asked for the terminal and got it; then another member of the pipeline asks.
+#[test]
+fn a_pager_gets_the_terminal_from_the_box() {
+    let mut pty = Pty::shell();
+    let pager = "sh -c 'read line; echo pager-has-$line; read key </dev/tty; echo pager-key-$key; cat'";
+    pty.send(&format!("{} sh -c 'read x; echo $x; sleep 1; echo last' | {pager}\n", prefix_text()));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    pty.send("one\n");
+    pty.expect("pager-has-one");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    pty.send("two\n");
+    pty.expect("pager-key-two");
+    pty.expect("last");
+    pty.expect("READY> ");
+}
+
+/// A report of a stop that was undone in the meantime must not stop the launcher.
+#[test]
+fn stops_and_continues_in_quick_succession_leave_all_running() {
+    let mut pty = Pty::shell();
+    pty.send(&format!("{} sh -c 'for i in 1 2 3 4 5 6 7 8; do sleep .05; done; echo fin-$i' & p=$!\n", prefix_text()));
+    pty.expect("READY> ");
+    pty.send("for i in $(seq 150); do kill -TSTP $p; kill -CONT $p; done; fg; echo status $?\n");
+    pty.expect("fin-8");
+    pty.expect("status 0");
+}

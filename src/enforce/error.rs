@@ -50,9 +50,9 @@ pub fn clone_hint(errno: Errno) -> Option<String> {
         } else {
             USERNS_HINT.to_owned()
         }),
-        Errno::NOSYS | Errno::INVAL => {
-            Some("clone3 or one of the namespaces is missing: nested in another sandbox, or a kernel before 5.12".into())
-        }
+        Errno::NOSYS | Errno::INVAL => Some(
+            "clone3 or one of the namespaces is missing: nested in another sandbox, or a kernel before 5.12".into(),
+        ),
         Errno::AGAIN => Some("the limit on processes or namespaces is reached".into()),
         _ => None,
     }

@@ -73,7 +73,8 @@ pub(super) fn destination(root: BorrowedFd<'_>, at: &Path) -> std::result::Resul
 
 /// A detached copy of the mount at a descriptor, or at a path beneath it.
 pub(super) fn clone_tree(dir: BorrowedFd<'_>, path: &Path, recursive: bool) -> std::result::Result<OwnedFd, Errno> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    let mut flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
     if path.as_os_str().is_empty() {
         flags |= OpenTreeFlags::AT_EMPTY_PATH;
     }

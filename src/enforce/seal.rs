@@ -54,7 +54,8 @@ impl Unprivileged {
         sys::close_range_cloexec(3).map_err(|errno| StepError::new("close every descriptor above 2", errno))?;
         for &fd in &plan.fds {
             sys::keep_open(fd).map_err(|errno| {
-                StepError::new(format!("pass descriptor {fd}"), errno).hint("--fd takes the number of an open descriptor")
+                StepError::new(format!("pass descriptor {fd}"), errno)
+                    .hint("--fd takes the number of an open descriptor")
             })?;
         }
         if let Some(rules) = &plan.landlock {

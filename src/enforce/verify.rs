@@ -12,14 +12,8 @@ pub(super) fn read_back(plan: &Seal) -> Result<(), StepError> {
 
 fn check(status: &str, seccomp: bool) -> Result<(), String> {
     let zero = |name: &'static str| (name, "0000000000000000");
-    let mut wanted = vec![
-        zero("CapInh"),
-        zero("CapPrm"),
-        zero("CapEff"),
-        zero("CapBnd"),
-        zero("CapAmb"),
-        ("NoNewPrivs", "1"),
-    ];
+    let mut wanted =
+        vec![zero("CapInh"), zero("CapPrm"), zero("CapEff"), zero("CapBnd"), zero("CapAmb"), ("NoNewPrivs", "1")];
     if seccomp {
         wanted.push(("Seccomp", "2"));
     }

@@ -8,6 +8,7 @@ pub mod changes;
 pub mod diff;
 mod hunks;
 mod json;
+mod limit;
 mod osjson;
 pub mod quote;
 mod record;

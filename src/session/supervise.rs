@@ -3,18 +3,16 @@
 //! Signals go in, stops come out: what the launcher is told is told to the command, and when the command is stopped
 //! the launcher's job is stopped too, so that the shell that waits for it sees a job like any other.
 
+use super::limit::{Due, Limit};
 use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
 use crate::enforce::wire::{self, Ended, Failure, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-
-/// How long a command may take to end after its time limit, before the box is killed.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// A box that was cloned.
 #[derive(Debug)]
@@ -79,10 +77,7 @@ pub fn supervise(
     time_limit: Option<Duration>,
 ) -> Result<Outcome, SuperviseError> {
     let began = Instant::now();
-    let limit = match time_limit.and_then(|limit| began.checked_add(limit)) {
-        Some(at) => Limit::Ends { at },
-        None => Limit::None,
-    };
+    let limit = Limit::starting(began, time_limit);
     let mut supervisor = Supervisor {
         watched,
         signals,
@@ -105,7 +100,7 @@ pub fn supervise(
         terminal.restore();
     }
     let status = result?;
-    let timed_out = matches!(supervisor.limit, Limit::Grace { .. } | Limit::Over);
+    let timed_out = supervisor.limit.passed();
     let ended = match supervisor.last {
         Some(Last::Failed(failure)) => return Ok(Outcome::Failed(failure)),
         Some(Last::Ended(ended)) => ended,
@@ -121,20 +116,6 @@ pub fn supervise(
         }
     };
     Ok(Outcome::Ended { ended, timed_out, duration: began.elapsed() })
-}
-
-enum Limit {
-    None,
-    /// The command is asked to end at this time.
-    Ends {
-        at: Instant,
-    },
-    /// It was asked, and the box is killed at this time.
-    Grace {
-        at: Instant,
-    },
-    /// The box was killed.
-    Over,
 }
 
 enum Last {
@@ -171,7 +152,7 @@ impl Supervisor<'_> {
             ];
             // A channel that is closed is always ready: not to be asked again.
             let asked = if channel_open { 3 } else { 2 };
-            match poll(&mut ready[..asked], self.timeout().as_ref()) {
+            match poll(&mut ready[..asked], self.limit.left().as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
@@ -275,6 +256,11 @@ impl Supervisor<'_> {
         // that is not stopped with it would keep the user's shell waiting. A stop that came another way was sent to
         // the job by its sender, or was meant for the command alone.
         let whole_group = stopped.foreground || asks;
+        // The stop signal discards a SIGCONT that waits: it has to be heard before.
+        self.take_signals()?;
+        if stopped.continues != self.continues {
+            return Ok(());
+        }
         self.asleep = Some(stopped);
         let fell_asleep = Instant::now();
         self.signals.stop(signal, whole_group).map_err(system("stopping with the command"))?;
@@ -331,46 +317,19 @@ impl Supervisor<'_> {
         }
     }
 
-    fn timeout(&self) -> Option<Timespec> {
-        let at = self.limit.at()?;
-        let left = at.saturating_duration_since(Instant::now());
-        Some(Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        })
-    }
-
     fn keep_time(&mut self) -> Result<(), SuperviseError> {
-        let now = Instant::now;
-        match self.limit {
-            Limit::Ends { at } if at <= now() => {
-                self.limit = Limit::Grace { at: now() + GRACE };
+        match self.limit.due() {
+            Some(Due::Ask) => {
                 self.order(Order::Signal { signal: libc::SIGTERM, to: Target::Group })?;
                 // A stopped process does not see it.
                 self.order(Order::Continue)
             }
-            Limit::Grace { at } if at <= now() => {
-                self.limit = Limit::Over;
+            Some(Due::Kill) => {
                 // It fails only for a box that has just ended by itself.
                 pidfd_send_signal(&self.watched.pidfd, Signal::KILL).ok();
                 Ok(())
             }
-            Limit::None | Limit::Over | Limit::Ends { .. } | Limit::Grace { .. } => Ok(()),
-        }
-    }
-}
-
-impl Limit {
-    fn at(&self) -> Option<Instant> {
-        match self {
-            Limit::Ends { at } | Limit::Grace { at } => Some(*at),
-            Limit::None | Limit::Over => None,
-        }
-    }
-
-    fn postpone(&mut self, by: Duration) {
-        if let Limit::Ends { at } | Limit::Grace { at } = self {
-            *at += by;
+            None => Ok(()),
         }
     }
 }

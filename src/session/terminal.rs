@@ -85,6 +85,14 @@ impl Terminal {
         pid1::Terminal { fd: self.fd, foreground: self.eager }
     }
 
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn starts_in_foreground(&self) -> bool {
+        self.eager
+    }
+
     pub(super) fn job_holds_it(&self) -> bool {
         tcgetpgrp(&self.fd) == Ok(self.job)
     }

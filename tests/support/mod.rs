@@ -1,5 +1,6 @@
 //! What the tests of running processes share: the launcher, a pseudo terminal, and a look at who is alive.
 #![allow(dead_code, reason = "each test crate uses its own part")]
+#![allow(clippy::unwrap_used, reason = "outside of a test function, but a test all the same")]
 
 use std::fs::File;
 use std::io::{Read, Write};
