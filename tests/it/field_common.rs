@@ -16,15 +16,16 @@ pub const MODES: [&str; 2] = ["--live", "--dry-run"];
 const PRELUDE: &str = r#"
 if [ $(id -u) = 0 ]; then
     private() { cat >$T/private.sh; unshare -m bash $T/private.sh; }
-    drop() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+    export DROP="setpriv --reuid=65534 --regid=65534 --clear-groups"
     open_up() { chown -R 65534:65534 $T; chmod 755 $T; }
 else
     private() { cat >$T/private.sh; unshare -Urm bash $T/private.sh; }
-    drop() { "$@"; }
+    export DROP=
     open_up() { :; }
 fi
 # Waits until a condition holds, 20 seconds at most.
 await() { for i in {1..1000}; do eval "$1" && return; sleep .02; done; echo "waited in vain: $1" >&2; exit 99; }
+drop() { $DROP "$@"; }
 export -f drop await
 "#;
 

@@ -32,9 +32,9 @@ fn cleared_variables_stay_cleared() {
             mode,
             r#"
             export SECRETX=abc123
-            $AB --env FOR_ONE=xyz789 --rw $T/p -- sh -c 'cat /proc/[0-9]*/environ 2>/dev/null | tr "\0" "\n" | grep -c abc123; tr "\0" "\n" 2>/dev/null </proc/1/environ | grep -c xyz789; tr "\0" "\n" </proc/self/environ | grep FOR_ONE
+            $AB --env FOR_ONE=xyz789 --rw $T/p -- sh -c 'cat /proc/[0-9]*/environ 2>/dev/null | tr "\0" "\n" | grep -c abc123; tr "\0" "\n" 2>/dev/null </proc/1/environ | grep -c xyz789; cat /proc/self/environ | tr "\0" "\n" | grep FOR_ONE
                 for f in mem maps environ root cwd exe fd/0; do head -c1 /proc/1/$f >/dev/null 2>&1 && echo $f; done; ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c agentbox'
-            tr '\0' '\n' </proc/self/environ | grep -c abc123
+            cat /proc/self/environ | tr '\0' '\n' | grep -c abc123
             "#,
         );
         ran.prints("0\n0\nFOR_ONE=xyz789\n0\n1\n");
@@ -124,7 +124,7 @@ fn why_agrees_with_the_run() {
             for f in $files; do
                 agentbox why $policy $f >/dev/null; echo "r $f $?"; agentbox why $policy --write $f >/dev/null; echo "w $f $?"
             done >$T/said
-            $AB $policy -- sh -c 'for f; do head -c1 $f >/dev/null 2>&1; echo "r $f $?"; (: >>$f) 2>/dev/null; echo "w $f $(($? != 0))"; done' sh $files >$T/did
+            $AB $policy -- sh -c 'for f; do head -c1 $f >/dev/null 2>&1; echo "r $f $?"; mkdir -p ${f%/*} 2>/dev/null; (: >>$f) 2>/dev/null; echo "w $f $(($? != 0))"; done' sh $files >$T/did
             diff $T/said $T/did && echo agree; grep -c ' 0$' $T/did; grep -c ' 1$' $T/did
             "#,
         );

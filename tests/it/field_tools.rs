@@ -47,8 +47,8 @@ fn toolchain_in_home() {
         let ran = Case::new().run(
             mode,
             r#"
-            export PATH=$HOME/.cargo/bin:$HOME/bin-of-mine:$PATH; mkdir -p $HOME/.cargo/bin $HOME/.cargo/registry $HOME/bin-of-mine; echo TOKEN >$HOME/.cargo/credentials.toml
-            printf '#!/bin/sh\necho built\n' >$HOME/.cargo/bin/cargo-mine; cp $HOME/.cargo/bin/cargo-mine $HOME/bin-of-mine/other; chmod +x $HOME/.cargo/bin/* $HOME/bin-of-mine/*
+            export PATH=$HOME/.cargo/bin:$T/bin-of-mine:$PATH; mkdir -p $HOME/.cargo/bin $HOME/.cargo/registry $T/bin-of-mine; echo TOKEN >$HOME/.cargo/credentials.toml
+            printf '#!/bin/sh\necho built\n' >$HOME/.cargo/bin/cargo-mine; cp $HOME/.cargo/bin/cargo-mine $T/bin-of-mine/other; chmod +x $HOME/.cargo/bin/* $T/bin-of-mine/*
             $AB --rw $T/p -- sh -c 'cargo-mine; echo $?; cat ~/.cargo/credentials.toml; ls -A ~/.cargo | grep cred; touch ~/.cargo/bin/x; echo $?'
             cat $HOME/.cargo/credentials.toml; ls $HOME/.cargo/bin
             $AB --rw $T/p -- other 2>$T/err; echo $?; grep -c bin-of-mine $T/err | sed 's/[1-9].*/named/'
