@@ -16,4 +16,6 @@
 )]
 
 mod common;
+mod docs;
 mod escape;
+mod layering;

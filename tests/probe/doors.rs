@@ -21,27 +21,43 @@ pub const TRIES: &[Try] = &[
         let attr = [0_u64, 1, 0, 0]; // clear MOUNT_ATTR_RDONLY
         let path = c(&a[0]);
         let args = [CWD, path.as_ptr() as usize, 0, attr.as_ptr() as usize, size_of_val(&attr)];
-        attempt(libc::SYS_mount_setattr, &args)
+        apart(|| attempt(libc::SYS_mount_setattr, &args))
     }),
-    ("umount", |a| attempt(libc::SYS_umount2, &[c(&a[0]).as_ptr() as usize, libc::MNT_DETACH as usize])),
+    ("umount", |a| {
+        let at = c(&a[0]);
+        apart(|| attempt(libc::SYS_umount2, &[at.as_ptr() as usize, libc::MNT_DETACH as usize]))
+    }),
     ("pivot-root", |a| {
         let at = c(&a[0]);
-        attempt(libc::SYS_pivot_root, &[at.as_ptr() as usize, at.as_ptr() as usize])
+        apart(|| attempt(libc::SYS_pivot_root, &[at.as_ptr() as usize, at.as_ptr() as usize]))
     }),
     ("chroot", |a| in_child(|| attempt(libc::SYS_chroot, &[c(&a[0]).as_ptr() as usize]))),
     ("open-tree", |a| descriptor(libc::SYS_open_tree, &[CWD, c(&a[0]).as_ptr() as usize, 0]).map(|_| String::new())),
     ("fsopen", |_| descriptor(libc::SYS_fsopen, &[c"tmpfs".as_ptr() as usize, 0]).map(|_| String::new())),
     ("move-mount", |a| {
         let (from, to) = (c(&a[0]), c(&a[1]));
-        attempt(libc::SYS_move_mount, &[CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, 0])
+        apart(|| attempt(libc::SYS_move_mount, &[CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, 0]))
     }),
     ("nested", nested),
 ];
 
+/// Runs the try in a child that has left the mount namespace, if it may: where nothing stops the try, as in the
+/// positive twins or under a launcher that does not work, it must not take the machine apart.
+fn apart(body: impl FnOnce() -> Answer) -> Answer {
+    in_child(|| {
+        if call(libc::SYS_unshare, &[libc::CLONE_NEWNS as usize]).is_ok() {
+            let private = (libc::MS_REC | libc::MS_PRIVATE) as usize;
+            call(libc::SYS_mount, &[0, c"/".as_ptr() as usize, 0, private, 0])?;
+        }
+        body()
+    })
+}
+
 fn mount(source: Option<&str>, target: &str, kind: Option<&str>, flags: libc::c_ulong) -> Answer {
     let (source, target, kind) = (source.map(c), c(target), kind.map(c));
     let text = |text: &Option<std::ffi::CString>| text.as_ref().map_or(0, |text| text.as_ptr() as usize);
-    attempt(libc::SYS_mount, &[text(&source), target.as_ptr() as usize, text(&kind), flags as usize, 0])
+    let args = [text(&source), target.as_ptr() as usize, text(&kind), flags as usize, 0];
+    apart(|| attempt(libc::SYS_mount, &args))
 }
 
 /// The old clone(2) with these namespace flags, in the place of fork.

@@ -50,11 +50,13 @@ pub fn held_with(place: &Place, policy: &[&str], tries: &[(&str, &str, Twin)]) {
 /// The twins alone.
 #[track_caller]
 fn twins(place: &Place, tries: &[(&str, &str, Twin)]) {
-    let of = |twin: Twin| match twin {
-        Twin::Bare(answer) => Some((0, answer)),
-        Twin::Owner(answer) => Some((1, answer)),
-        Twin::Root(answer) => is_root().then_some((0, answer)),
-    };
+    fn of(twin: Twin<'_>) -> Option<(u8, &str)> {
+        match twin {
+            Twin::Bare(answer) => Some((0, answer)),
+            Twin::Owner(answer) => Some((1, answer)),
+            Twin::Root(answer) => is_root().then_some((0, answer)),
+        }
+    }
     for kind in [0, 1] {
         let these = tries.iter().filter_map(|(words, _, twin)| of(*twin).map(|(k, answer)| (k, *words, answer)));
         let these = these.filter(|(k, _, _)| *k == kind).collect::<Vec<_>>();
