@@ -15,7 +15,9 @@
     reason = "tests work in directories of their own and read their own environment"
 )]
 
+mod agree;
 mod common;
 mod docs;
 mod escape;
+mod fault;
 mod layering;

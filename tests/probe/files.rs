@@ -141,8 +141,8 @@ fn fchdir(args: &[String]) -> Answer {
     read(&args[1..])
 }
 
-/// `accesses FILE`: for each line `read PATH` or `write PATH` of FILE, the errno of a call that has that access and
-/// changes nothing. Prints the whole answer as lines.
+/// `accesses FILE`: for each line `read PATH`, `write PATH` or `create PATH` of FILE, the errno of a call that has that
+/// access and changes nothing for good. Prints the whole answer as lines.
 fn accesses(args: &[String]) -> Answer {
     let list = File::open(&args[0]).map_err(errno)?;
     let lines = std::io::BufReader::new(list).lines().map(|line| {
@@ -153,22 +153,18 @@ fn accesses(args: &[String]) -> Answer {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Read: open a file, list a directory, connect to a socket. Write: open for writing; set the times of a directory
-/// to now by its own descriptor-free call; create and remove what is not there.
+/// Reading a socket is connecting to it, which is also writing. Writing a directory is making a name in it.
 fn access_of(access: &str, path: &str) -> Answer {
-    if access == "read" {
-        return match open(path, libc::O_RDONLY) {
-            Err(Errno::ENXIO) => stat(path, 0), // a socket cannot be opened
-            other => other,
-        };
-    }
-    match open(path, libc::O_WRONLY) {
-        Err(Errno::EISDIR) => attempt(libc::SYS_faccessat, &[CWD, c(path).as_ptr() as usize, libc::W_OK as usize]),
-        Err(Errno::ENXIO) => attempt(libc::SYS_faccessat, &[CWD, c(path).as_ptr() as usize, libc::W_OK as usize]),
-        Err(Errno::ENOENT) => {
-            open(path, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
-            attempt(libc::SYS_unlinkat, &[CWD, c(path).as_ptr() as usize, 0])
-        }
+    let flags = match access {
+        "read" => libc::O_RDONLY,
+        "write" => libc::O_WRONLY,
+        "create" => libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL,
+        other => panic!("no access {other}"),
+    };
+    match open(path, flags) {
+        Err(Errno::ENXIO) => std::os::unix::net::UnixStream::connect(path).map(|_| String::new()).map_err(errno),
+        Err(Errno::EISDIR) => access_of("create", &format!("{path}/made-by-the-probe")),
+        Ok(_) if access == "create" => attempt(libc::SYS_unlinkat, &[CWD, c(path).as_ptr() as usize, 0]),
         other => other,
     }
 }
