@@ -4,8 +4,14 @@
 mod diff;
 mod discard;
 mod env;
+mod explain;
 mod failure;
+mod out;
+mod policy;
+mod review;
+mod run;
 mod sessions;
+mod why;
 
 pub use env::Env;
 pub use failure::{Failure, Status};
@@ -23,6 +29,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Args),
+    Explain(explain::Args),
+    Why(why::Args),
     Diff(diff::Args),
     Discard(discard::Args),
     Sessions(sessions::Args),
@@ -39,6 +48,9 @@ pub fn main() -> ExitCode {
         Err(err) => return failure::usage(&err, &env),
     };
     let outcome = match cli.command {
+        Command::Run(args) => run::run(&args, &env),
+        Command::Explain(args) => explain::run(&args, &env),
+        Command::Why(args) => why::run(&args, &env),
         Command::Diff(args) => diff::run(&args, &env),
         Command::Discard(args) => discard::run(&args, &env),
         Command::Sessions(args) => sessions::run(&args, &env),

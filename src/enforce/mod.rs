@@ -1,1 +1,115 @@
-//! Executes a plan, stage by stage.
+//! Executes a plan, stage by stage: trusted > isolated > rooted > unprivileged > sealed > exec. Each stage consumes the
+//! one before, so that a wrong order cannot be written. It decides nothing and adds no step that the plan lacks.
+
+mod error;
+mod exec;
+mod isolate;
+mod landlock;
+mod mount;
+pub mod pid1;
+mod root;
+mod seal;
+mod seccomp;
+mod verify;
+mod whiteout;
+pub mod wire;
+
+pub use error::{StepError, USERNS_HINT};
+
+use crate::plan::Plan;
+use crate::sys::{self, Child};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+/// The directories of one session layer.
+#[derive(Debug, Clone)]
+pub struct LayerDirs {
+    pub upper: PathBuf,
+    pub work: PathBuf,
+}
+
+/// A layer that `AGENTBOX_TEST_FAIL` makes fail: it can only make a run fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Injected {
+    Userns,
+    Mount,
+    Seccomp,
+    Landlock,
+    Netns,
+}
+
+/// The box, seen from outside.
+#[derive(Debug)]
+pub struct Launched {
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    pub channel: OwnedFd,
+}
+
+/// What a launch needs beside the plan.
+pub struct Launch<'a> {
+    pub plan: &'a Plan,
+    pub layers: &'a [LayerDirs],
+    pub terminal: Option<pid1::Terminal>,
+    pub injected: Option<Injected>,
+}
+
+/// Starts the box: one clone3 with all namespaces, the uid map from outside, and the stages inside.
+///
+/// The caller must have a single thread, and must be the one that stays: the box dies with it.
+///
+/// # Errors
+/// What failed before the stages began; what fails in them comes as a report on the channel.
+pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
+    let isolate = &launch.plan.isolate;
+    if launch.injected == Some(Injected::Userns) {
+        return Err(StepError::new(isolate, "Operation not permitted (injected)").hint(USERNS_HINT));
+    }
+    let (outside, inside) = wire::pair().map_err(|errno| StepError::new("a channel to the box", errno))?;
+    match sys::clone3(isolate::flags(isolate)) {
+        Ok(Child::Inside) => box_main(launch, outside, inside),
+        Ok(Child::Outside { pid, pidfd }) => {
+            drop(inside);
+            // Without its map the box holds no privileges and waits; dropped, the channel ends it.
+            isolate::write_maps(pid, isolate)?;
+            wire::send_order(outside.as_fd(), wire::Order::Proceed, wire::Wait::Yes)
+                .map_err(|err| StepError::new(isolate, format!("the box died at once ({err:?})")))?;
+            Ok(Launched { pid, pidfd, channel: outside })
+        }
+        Err(errno) => {
+            let error = StepError::new(isolate, errno);
+            Err(match error::clone_hint(errno) {
+                Some(hint) => error.hint(hint),
+                None => error,
+            })
+        }
+    }
+}
+
+/// Everything inside, up to pid 1's wait: never returns.
+fn box_main(launch: Launch<'_>, outside: OwnedFd, inside: OwnedFd) -> ! {
+    if pid1::bind_to_parent(inside.as_fd(), outside).is_err() {
+        sys::exit_now(1);
+    }
+    let rooted = match stages(&launch, &inside) {
+        Ok(rooted) => rooted,
+        Err(error) => {
+            wire::send_report(inside.as_fd(), &wire::Report::Failed(error.into()), wire::Wait::Yes).ok();
+            sys::exit_now(1)
+        }
+    };
+    let Launch { plan, terminal, injected, .. } = launch;
+    pid1::run(inside, terminal, move || match rooted.seal(&plan.seal, injected) {
+        Ok(sealed) => sealed.exec(&plan.exec),
+        Err(error) => error.into(),
+    })
+}
+
+fn stages(launch: &Launch<'_>, channel: &OwnedFd) -> Result<seal::Unprivileged, StepError> {
+    let trusted = isolate::Trusted::await_map(channel)?;
+    let isolated = trusted.isolate(&launch.plan.isolate, launch.injected)?;
+    let rooted = isolated.root(launch)?;
+    // After /proc/self/fd was needed for the overlays, before the command can look.
+    pid1::hide().map_err(|errno| StepError::new("hide pid 1 from the command", errno))?;
+    rooted.drop_privileges()
+}

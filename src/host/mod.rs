@@ -1,1 +1,113 @@
-//! Facts about kernel and caller.
+//! Facts about the kernel and the caller, probed once into one value. Probing forks nothing and changes nothing.
+
+mod account;
+mod mounts;
+
+pub use account::Account;
+pub use mounts::{Mount, MountsError, below as mounts_below};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A directory of the root directory that programs need: a real one or a link such as `bin -> usr/bin`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SystemDir {
+    Dir(PathBuf),
+    Link { at: PathBuf, target: PathBuf },
+}
+
+/// An entry of `/etc`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcEntry {
+    pub name: OsString,
+    pub link: bool,
+    pub dir: bool,
+}
+
+/// What this kernel and caller are.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub uid: u32,
+    pub gid: u32,
+    pub account: Account,
+    pub system: Vec<SystemDir>,
+    pub etc: Vec<EtcEntry>,
+    /// The highest Landlock ABI of the kernel; 0 when it has none.
+    pub landlock_abi: u32,
+    /// Physical memory in bytes.
+    pub memory: u64,
+    pub mounts: Vec<Mount>,
+}
+
+/// Names at the root that are shown read-only where they exist.
+const SYSTEM: [&str; 9] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix"];
+
+impl Facts {
+    /// Looks at the host.
+    ///
+    /// # Errors
+    /// When the mount table cannot be read: submounts of a root would be missed.
+    pub fn probe() -> Result<Facts, MountsError> {
+        let uid = rustix::process::getuid().as_raw();
+        let gid = rustix::process::getgid().as_raw();
+        Ok(Facts {
+            uid,
+            gid,
+            account: Account::lookup(uid, gid),
+            system: system_dirs(),
+            etc: list_etc().unwrap_or_default(),
+            landlock_abi: crate::sys::landlock_abi(),
+            memory: physical_memory(),
+            mounts: mounts::read()?,
+        })
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+}
+
+fn system_dirs() -> Vec<SystemDir> {
+    let look = |name: &&str| {
+        let at = Path::new("/").join(name);
+        let stat = rustix::fs::statat(rustix::fs::CWD, &at, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Some(SystemDir::Dir(at)),
+            FileType::Symlink => {
+                let target = rustix::fs::readlink(&at, Vec::new()).ok()?;
+                Some(SystemDir::Link { at, target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) })
+            }
+            _ => None,
+        }
+    };
+    SYSTEM.iter().filter_map(look).collect()
+}
+
+fn list_etc() -> Result<Vec<EtcEntry>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open("/etc", flags, Mode::empty())?;
+    let mut buffer = vec![MaybeUninit::<u8>::uninit(); 32 * 1024];
+    let mut entries = RawDir::new(&fd, &mut buffer);
+    let mut out = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let kind = entry.file_type();
+        out.push(EtcEntry {
+            name: OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(),
+            link: kind == FileType::Symlink,
+            dir: kind == FileType::Directory,
+        });
+    }
+    Ok(out)
+}
+
+fn physical_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    #[allow(clippy::useless_conversion, reason = "the field's width depends on the architecture")]
+    let total = u64::from(info.totalram);
+    total.saturating_mul(u64::from(info.mem_unit.max(1)))
+}

@@ -1,6 +1,9 @@
 //! Paths of the host: canonical, resolved beneath a descriptor, with every symlink on the way recorded; patterns; and
 //! the one walk of a root. This room never follows a symlink on anyone's behalf without saying so, and judges nothing.
 
+pub mod pattern;
 mod resolve;
+mod scan;
 
 pub use resolve::{FileId, HostPath, Kind, Link, ResolveError, Resolved, lexical, resolve};
+pub use scan::{Found, Judge, ScanNotice, Verdict, identity, scan};

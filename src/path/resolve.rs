@@ -3,7 +3,7 @@
 //! A path is resolved component by component beneath held descriptors, and each symlink crossed is recorded, so that
 //! every spelling the user knows can be rebuilt inside. Nothing here follows a link that it does not report.
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -216,10 +216,4 @@ fn parts(path: &Path) -> Vec<PathBuf> {
     let mut names: Vec<PathBuf> = names.collect();
     names.reverse();
     names
-}
-
-/// Is the thing at `path` still the one that was resolved? Asked without following a link.
-pub(crate) fn same(path: &Path, id: FileId) -> bool {
-    rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| FileId { dev: stat.st_dev, ino: stat.st_ino } == id)
 }

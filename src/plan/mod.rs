@@ -1,1 +1,188 @@
-//! Ordered steps.
+//! Ordered steps and their rendering. Pure: a plan is compiled from a policy, the host's facts and what the scan found,
+//! and says everything that `enforce` will do; it opens nothing and makes nothing.
+
+mod compile;
+mod landlock;
+mod render;
+mod syscalls;
+
+pub use compile::compile;
+pub use landlock::{PathRule, Rights};
+pub use render::shown;
+pub use syscalls::{DENIED, Denied, When};
+
+use crate::path::FileId;
+use crate::policy::{Limits, Ports, Private};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A namespace that the box has for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Namespace {
+    User,
+    Mount,
+    Pid,
+    Ipc,
+    Uts,
+    Cgroup,
+    Net,
+}
+
+/// How ids map: an ordinary user maps itself alone, root the whole range, so that foreign owners keep their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdMap {
+    Whole,
+    Own { uid: u32, gid: u32 },
+}
+
+/// The first stage: namespaces, all from one clone3(2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Isolate {
+    pub namespaces: Vec<Namespace>,
+    pub ids: IdMap,
+    /// Bring loopback up in the own network namespace.
+    pub loopback: bool,
+}
+
+/// A name that the overlay's lower layers must not show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whiteout {
+    /// Relative to the root.
+    pub at: PathBuf,
+    pub rule: String,
+}
+
+/// One step of the second stage, in the order of execution. Paths named `at` are inside, `from` on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RootStep {
+    /// Make every mount private: nothing propagates in or out.
+    Rprivate,
+    /// A tmpfs for the new root, attached over the old one.
+    NewRoot,
+    /// One tmpfs that all private writable places share, and its size in bytes.
+    ScratchSpace {
+        bytes: u64,
+    },
+    Dir {
+        at: PathBuf,
+        mode: u32,
+    },
+    File {
+        at: PathBuf,
+        content: Vec<u8>,
+    },
+    Symlink {
+        at: PathBuf,
+        target: PathBuf,
+    },
+    /// A read-only part of the system, sealed with the new root.
+    System {
+        from: PathBuf,
+        at: PathBuf,
+    },
+    /// The new root and all of the system in it become read-only, no set-id, no devices: one call, submounts included.
+    SealRoot,
+    Device {
+        name: &'static str,
+    },
+    /// A devpts of the box's own at /dev/pts.
+    Devpts,
+    /// The launcher's terminal at /dev/console, so that ttyname(3) finds it.
+    Terminal,
+    /// A fresh /proc of the own pid namespace.
+    Proc,
+    /// As root, RLIMIT_NPROC does not bind: the pid namespace's own maximum does.
+    PidMax {
+        processes: u64,
+    },
+    ProcReadOnly {
+        at: &'static str,
+    },
+    ProcHide {
+        at: &'static str,
+    },
+    Private {
+        at: PathBuf,
+        place: Private,
+    },
+    /// A bind mount of a root, a toolchain or a socket.
+    Bind {
+        from: PathBuf,
+        at: PathBuf,
+        writable: bool,
+        id: Option<FileId>,
+    },
+    /// An overlay over a root: session layer (if writable), whiteouts, the real tree.
+    Overlay {
+        lower: PathBuf,
+        at: PathBuf,
+        layer: Option<usize>,
+        whiteouts: Vec<Whiteout>,
+        id: Option<FileId>,
+    },
+    /// A hidden directory that has something granted below it: empty but for the way there.
+    Shell {
+        at: PathBuf,
+        children: Vec<(PathBuf, bool)>,
+    },
+    /// A visible name that is never written: a read-only bind of itself.
+    Freeze {
+        at: PathBuf,
+        rule: String,
+    },
+    /// A hidden name of a live root: an empty file or directory of mode 000 over it, so that opening is refused.
+    Mask {
+        at: PathBuf,
+        dir: bool,
+        rule: String,
+    },
+    PivotRoot,
+    /// Lazily: nothing of it is reachable any more, no path and no descriptor.
+    DetachOldRoot,
+}
+
+/// The third stage, in order: each is inherited by all that the command starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seal {
+    pub limits: Limits,
+    /// As root RLIMIT_NPROC is not set, for it would not bind.
+    pub processes_by_rlimit: bool,
+    /// Descriptors beside 0, 1 and 2 that stay open.
+    pub fds: Vec<i32>,
+    pub landlock: Option<LandlockPlan>,
+    pub seccomp: bool,
+    /// The command may make its own user namespaces and mounts.
+    pub nested: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LandlockPlan {
+    pub abi: u32,
+    /// Empty and `files` false with `--nested`: any file rule makes mount(2) fail below.
+    pub files: bool,
+    pub rules: Vec<PathRule>,
+    /// Only with the host's network.
+    pub ports: Option<Ports>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    pub command: Vec<OsString>,
+    pub environment: Vec<(OsString, OsString)>,
+    pub cwd: PathBuf,
+}
+
+/// Everything that one run does, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Roots whose writes land in a session layer; `RootStep::Overlay::layer` counts into this.
+    pub layers: Vec<PathBuf>,
+    pub isolate: Isolate,
+    pub root: Vec<RootStep>,
+    pub seal: Seal,
+    pub exec: Exec,
+    pub time_limit: Option<Duration>,
+    /// Said before the run.
+    pub notices: Vec<String>,
+}

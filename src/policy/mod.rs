@@ -1,1 +1,145 @@
-//! The resolved policy and the one judge.
+//! The resolved policy: canonical, free of contradiction; and [`Policy::decide`], the only judge of path and access.
+//!
+//! This room resolves what the profile room read against the host's facts. It makes nothing and runs nothing.
+
+mod decide;
+mod environment;
+mod error;
+mod etc;
+mod limits;
+mod names;
+mod record;
+mod resolve;
+mod roots;
+mod scan;
+mod toolchain;
+
+pub use decide::{Access, Decision};
+pub use error::PolicyError;
+pub use limits::Limits;
+pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
+pub use record::Record;
+pub use resolve::{Request, resolve};
+pub use scan::{Finding, Findings, Section, survey};
+
+use crate::path::{FileId, Kind, Link};
+use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode, Origin};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// A private place: empty at the start, writable, gone at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Private {
+    Tmp,
+    VarTmp,
+    Run,
+    Shm,
+    Home,
+}
+
+/// What stands at a path inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryKind {
+    /// The host's, read-only, without name rules: system directories, toolchains, picked files of /etc.
+    System,
+    /// A file that agentbox writes for the box.
+    Made(Vec<u8>),
+    Private(Private),
+    /// A read-only HOME: empty but for what is granted in it.
+    EmptyHome,
+    Proc,
+    Dev,
+    /// A socket of the host.
+    Socket,
+    Rw,
+    Ro,
+    /// Writable, always live, without name rules.
+    Scratch,
+    Hide,
+}
+
+impl EntryKind {
+    /// Do name rules hold below it?
+    pub fn has_names(&self) -> bool {
+        matches!(self, EntryKind::Rw | EntryKind::Ro)
+    }
+
+    /// Is it one of the user's roots?
+    pub fn is_root(&self) -> bool {
+        matches!(self, EntryKind::Rw | EntryKind::Ro | EntryKind::Scratch)
+    }
+}
+
+/// One place of the view inside. The deepest entry at or above a path decides about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it stands inside; for what comes from the host also where it stands there.
+    pub path: PathBuf,
+    pub kind: EntryKind,
+    pub origin: Origin,
+    /// Why the profile has it.
+    pub why: Option<String>,
+    pub file: Option<Kind>,
+    /// What the policy was resolved against: the mount is refused when something else stands there later.
+    pub id: Option<FileId>,
+}
+
+/// TCP ports that Landlock allows; empty means any. Only with the host's network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ports {
+    pub connect: Vec<u16>,
+    pub bind: Vec<u16>,
+}
+
+/// A whole policy, ready to be planned.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Names of the profiles it was made of.
+    pub profiles: Vec<String>,
+    pub mode: Mode,
+    pub diff: DiffStyle,
+    /// Sorted by path.
+    pub entries: Vec<Entry>,
+    /// Symlinks that make other spellings of the entries work. Never inside an entry of the host.
+    pub links: Vec<Link>,
+    pub names: NameRules,
+    pub net: NetMode,
+    pub ports: Ports,
+    pub environment: Vec<(OsString, OsString)>,
+    pub limits: Limits,
+    pub home: PathBuf,
+    pub home_mode: HomeMode,
+    pub cwd: PathBuf,
+    pub nested: bool,
+    pub degraded: Vec<Layer>,
+    /// Descriptors that pass.
+    pub fds: Vec<i32>,
+    /// Said before the run.
+    pub notices: Vec<String>,
+    /// PATH entries that are not visible inside.
+    pub dropped_path: Vec<PathBuf>,
+    /// What was granted for this run alone: said in the report.
+    pub granted: Vec<String>,
+}
+
+impl Policy {
+    /// The deepest entry at or above `path`.
+    pub fn entry_at(&self, path: &Path) -> Option<&Entry> {
+        self.entries
+            .iter()
+            .filter(|entry| path.starts_with(&entry.path))
+            .max_by_key(|entry| entry.path.as_os_str().len())
+    }
+
+    /// Is `path` a directory on the way to an entry, which exists inside because of it?
+    pub fn on_the_way(&self, path: &Path) -> bool {
+        let below = |other: &Path| other != path && other.starts_with(path);
+        self.entries.iter().any(|entry| entry.kind != EntryKind::Hide && below(&entry.path))
+            || self.links.iter().any(|link| below(&link.at))
+    }
+
+    /// The writable roots that a dry run overlays.
+    pub fn writable_roots(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.kind == EntryKind::Rw)
+    }
+}

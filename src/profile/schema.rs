@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 /// Where a rule was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ impl<T> Written<T> {
 /// A path of `rw`, `ro`, `scratch` or `sockets`: as written, with `~` for HOME and relative to the working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathEntry {
-    pub path: String,
+    pub path: PathBuf,
     /// A missing optional path is a notice, not an error.
     pub optional: bool,
     /// Why the profile grants it, for people who read `explain`.
@@ -147,7 +148,8 @@ pub struct Network {
 pub struct Environment {
     /// Names or globs (`LC_*`) that pass.
     pub pass: Vec<Written<String>>,
-    /// Globs that never pass, whatever `pass` says; `--env NAME` on the command line alone lifts them.
+    /// Globs that do not pass: of `pass` and `deny` the pattern with more literal characters wins, at a tie `deny`.
+    /// `--env NAME` on the command line lifts them.
     pub deny: Vec<Written<String>>,
     pub set: BTreeMap<String, Written<String>>,
 }

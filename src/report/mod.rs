@@ -1,1 +1,9 @@
 //! What happened, as values, then text or JSON.
+
+mod explain;
+mod run;
+mod text;
+
+pub use explain::{decision_json, explain_json, explain_text};
+pub use run::{RunReport, before_lines, dry_run_lines};
+pub use text::one_line;

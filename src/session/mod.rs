@@ -1,1 +1,45 @@
-//! One run from its start to its settled end.
+//! One run from its start to its settled end: the supervisor's wait, the store of sessions, what a command changed, and
+//! the patch of it. A layer was written by the command: nothing here trusts a name, an attribute or a byte of it, and
+//! nothing runs a program of the tree.
+
+mod attributes;
+mod body;
+pub mod changes;
+pub mod diff;
+mod hunks;
+mod json;
+mod limit;
+mod osjson;
+pub mod quote;
+mod record;
+mod remove;
+pub mod run;
+pub mod signals;
+mod stat;
+mod store;
+mod store_error;
+pub mod supervise;
+pub mod terminal;
+mod tree;
+mod walk;
+
+pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
+pub use osjson::value as os_value;
+pub use record::{Counts, NewSession, Outcome, Record};
+pub use store::{Layer, Session, State, Store, Stored};
+pub use store_error::StoreError;
+
+use std::path::Path;
+
+/// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
+pub type Judge = Box<dyn Fn(&Path, bool) -> bool>;
+
+/// Judges hidden names as the session's run did, from the policy in its record. A record without a policy that can be
+/// read (changed by hand, or of another version) hides nothing: its diff then shows more, never less.
+pub fn judge(policy: &serde_json::Value) -> Judge {
+    let record = serde_json::from_value::<crate::policy::Record>(policy.clone()).ok();
+    match record.and_then(|record| record.judge().ok()) {
+        Some(judge) => Box::new(move |path, dir| judge.hides(path, dir)),
+        None => Box::new(|_, _| false),
+    }
+}

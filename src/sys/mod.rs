@@ -3,8 +3,16 @@
 
 mod argv;
 mod clone;
+mod landlock;
 mod mount;
+mod net;
+mod process;
+mod seal;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec};
+pub use landlock::landlock_abi;
 pub use mount::{MountAttr, mount_setattr};
+pub use net::loopback_up;
+pub use process::{Fork, close_all_but, default_disposition, exit_now, fork, kill};
+pub use seal::{borrow_if_open, drop_bounding, keep_open};

@@ -1,0 +1,183 @@
+use super::explain::compile;
+use super::failure::say;
+use super::policy::PolicyArgs;
+use super::{Env, Failure, Status};
+use crate::enforce::Injected;
+use crate::policy::Policy;
+use crate::profile::{DiffStyle, Layer, Mode};
+use crate::report::RunReport;
+use crate::session::diff::{Format, Style, render};
+use crate::session::run::{Finished, RunError, Settings, run as run_box};
+use crate::session::supervise::Outcome;
+use crate::session::{Counts, LayerChanges};
+use std::ffi::OsString;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+
+/// Run a command in the box
+///
+/// Exit status: the command's own; 128+n when signal n ended it; 124 time limit; 125 agentbox refused or failed and the
+/// command did not run; 126 cannot execute; 127 not found. See docs/exit-codes.md.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Write what happened to a file, as one JSON object
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Say nothing but errors: no notices, no summary, no diff
+    #[arg(short, long)]
+    quiet: bool,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
+    let injected = injected(env)?;
+    let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
+    let policy = resolved.policy;
+    let plan = compile(&policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
+    if policy.degraded.contains(&Layer::Mounts) {
+        let error =
+            anyhow::anyhow!("--degraded mounts: not available: without mounts nothing inside a root can be hidden");
+        return Err(Failure::new(Status::REFUSED, error).hint("see `agentbox doctor` for how to allow user namespaces"));
+    }
+    // Opened before the run, so that a report that cannot be written is known before anything happened.
+    let report_file = args.report.as_ref().map(|path| open_report(path)).transpose()?;
+    if !args.quiet {
+        before(&policy, &plan.notices, &args.command);
+    }
+    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected };
+    let finished = run_box(&settings).map_err(failure)?;
+    let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
+    let status = match &finished.outcome {
+        Outcome::Failed(refused) => {
+            let mut failure = Failure::new(Status(refused.kind.status()), anyhow::anyhow!("{}", refused.text));
+            failure.hints.clone_from(&refused.hints);
+            if refused.kind.status() == Status::NOT_FOUND.0 {
+                failure.hints.extend(missing_because_of(&policy, &args.command));
+            }
+            finished.discard().map_err(failure_of_store)?;
+            return Err(failure);
+        }
+        Outcome::Ended { timed_out: true, .. } => Status::TIME,
+        Outcome::Ended { ended, .. } => Status(ended.status()),
+    };
+    settle(args, &policy, finished, status, &mut report)?;
+    if let Some(file) = report_file {
+        write_report(file, &report)?;
+    }
+    Ok(status)
+}
+
+/// Reads the layers, prints the diff and the summary, and writes the session's end down.
+fn settle(
+    args: &Args,
+    policy: &Policy,
+    finished: Finished,
+    status: Status,
+    report: &mut RunReport,
+) -> Result<(), Failure> {
+    let lost = |err: anyhow::Error| {
+        // The command has run: 125 would say that it has not.
+        say(&format!("agentbox: {err:#}"));
+    };
+    let mut summary = Vec::new();
+    if policy.mode == Mode::DryRun && finished.has_layers() {
+        match finished.changes() {
+            Ok(layers) => {
+                report.counts = Some(Counts::of(&layers));
+                if !args.quiet {
+                    print_diff(&layers, policy.diff);
+                    summary = crate::report::dry_run_lines(&layers, finished.session_id().unwrap_or_default(), policy);
+                }
+                let nothing = layers.iter().all(LayerChanges::is_empty);
+                if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
+                    lost(err.into());
+                }
+            }
+            Err(err) => lost(anyhow::Error::new(err).context("cannot read what the command changed")),
+        }
+    }
+    if let Outcome::Ended { timed_out: true, .. } = report.outcome {
+        say("agentbox: time limit reached: the command was ended");
+    }
+    if !args.quiet {
+        report.lines().into_iter().chain(summary).for_each(|line| say(&line));
+    }
+    Ok(())
+}
+
+fn print_diff(layers: &[LayerChanges], diff: DiffStyle) {
+    let format = match diff {
+        DiffStyle::Full => Format::Full,
+        DiffStyle::Stat => Format::Stat,
+        DiffStyle::None => return,
+    };
+    let terminal = std::io::stderr().is_terminal();
+    let style = Style { format, terminal, color: terminal, width: 80 };
+    let mut out = BufWriter::new(std::io::stderr().lock());
+    // A closed stderr is no failure of the run: the session keeps the changes.
+    let shown = render(layers, style, &mut out).and_then(|()| out.flush());
+    drop(shown);
+}
+
+/// What is said before the run: notices, and what was given up.
+fn before(policy: &Policy, notices: &[String], command: &[OsString]) {
+    for notice in notices {
+        say(&format!("agentbox: {}", crate::report::one_line(notice)));
+    }
+    for line in crate::report::before_lines(policy, command) {
+        say(&line);
+    }
+}
+
+/// The directories of PATH that hold the command on the host and are not visible inside.
+fn missing_because_of(policy: &Policy, command: &[OsString]) -> Option<String> {
+    let name = command.first()?;
+    let held = policy.dropped_path.iter().find(|dir| crate::path::identity(&dir.join(name)).is_ok());
+    let dropped = held.or(policy.dropped_path.first())?;
+    Some(format!("PATH entry {} is not visible inside (grant: --ro {0})", dropped.display()))
+}
+
+fn injected(env: &Env) -> Result<Option<Injected>, Failure> {
+    let Some(layer) = env.var("AGENTBOX_TEST_FAIL").filter(|layer| !layer.is_empty()) else { return Ok(None) };
+    match layer.to_str() {
+        Some("userns") => Ok(Some(Injected::Userns)),
+        Some("mount") => Ok(Some(Injected::Mount)),
+        Some("seccomp") => Ok(Some(Injected::Seccomp)),
+        Some("landlock") => Ok(Some(Injected::Landlock)),
+        Some("netns") => Ok(Some(Injected::Netns)),
+        _ => {
+            Err(Failure::new(Status::REFUSED, anyhow::anyhow!("AGENTBOX_TEST_FAIL: unknown layer {}", layer.display()))
+                .hint("userns, mount, seccomp, landlock or netns; unset it for a real run"))
+        }
+    }
+}
+
+fn failure(err: RunError) -> Failure {
+    let hint = err.hint();
+    let failure = Failure::new(Status::REFUSED, err);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn failure_of_store(err: crate::session::StoreError) -> Failure {
+    failure(RunError::Store(err))
+}
+
+fn open_report(path: &PathBuf) -> Result<std::fs::File, Failure> {
+    std::fs::File::create(path).map_err(|err| {
+        Failure::new(Status::REFUSED, anyhow::anyhow!("--report: cannot write {}: {err}", path.display()))
+    })
+}
+
+fn write_report(mut file: std::fs::File, report: &RunReport) -> Result<(), Failure> {
+    if let Err(err) = writeln!(file, "{}", report.json()) {
+        say(&format!("agentbox: --report: {err}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Landlock with every right and scope of the kernel's ABI. The rules are opened here, after the mounts exist: a rule
+//! names an inode, and the host's are not those of the tmpfs and overlays inside.
+
+use super::StepError;
+use super::seal::kept_descriptors;
+use crate::plan::{LandlockPlan, PathRule, Rights};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use std::os::fd::BorrowedFd;
+
+const STEP: &str = "landlock";
+
+fn fail(error: impl std::fmt::Display) -> StepError {
+    StepError::new(STEP, error).hint("see `agentbox doctor`; --degraded landlock runs without this layer and says so")
+}
+
+/// Restricts this process, and all that it will start, for ever.
+pub(super) fn restrict(plan: &LandlockPlan, passed: &[i32]) -> Result<(), StepError> {
+    let Ok(number) = i32::try_from(plan.abi) else { return Err(fail("unknown ABI")) };
+    if number == 0 {
+        return Err(fail("this kernel has no Landlock"));
+    }
+    let abi = ABI::from(number);
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    if plan.files {
+        ruleset = ruleset.handle_access(AccessFs::from_all(abi)).map_err(fail)?;
+    }
+    let scopes = Scope::from_all(abi);
+    if !scopes.is_empty() {
+        ruleset = ruleset.scope(scopes).map_err(fail)?;
+    }
+    let handled = handled_ports(plan, abi)?;
+    if !handled.is_empty() {
+        ruleset = ruleset.handle_access(handled).map_err(fail)?;
+    }
+    if !plan.files && scopes.is_empty() && handled.is_empty() {
+        return Ok(());
+    }
+    let mut created = ruleset.create().map_err(fail)?;
+    if plan.files {
+        for rule in &plan.rules {
+            created = path_rule(created, rule, abi)?;
+        }
+        for fd in kept_descriptors(passed) {
+            created = descriptor_rule(created, fd, abi)?;
+        }
+    }
+    if let Some(ports) = &plan.ports {
+        for (list, access) in [(&ports.connect, AccessNet::ConnectTcp), (&ports.bind, AccessNet::BindTcp)] {
+            for &port in list {
+                created = created.add_rule(NetPort::new(port, access)).map_err(fail)?;
+            }
+        }
+    }
+    let status = created.restrict_self().map_err(fail)?;
+    // A layer that is on in part is a layer that is missing.
+    if status.ruleset == RulesetStatus::FullyEnforced && status.no_new_privs {
+        Ok(())
+    } else {
+        Err(fail(format!("only {:?}", status.ruleset)))
+    }
+}
+
+/// The TCP rights to handle: those with a list of ports. In an own network namespace none, for a bind on its loopback
+/// is harmless.
+fn handled_ports(plan: &LandlockPlan, abi: ABI) -> Result<BitFlags<AccessNet>, StepError> {
+    let mut handled = BitFlags::EMPTY;
+    if let Some(ports) = &plan.ports {
+        if !ports.connect.is_empty() {
+            handled |= AccessNet::ConnectTcp;
+        }
+        if !ports.bind.is_empty() {
+            handled |= AccessNet::BindTcp;
+        }
+    }
+    if !handled.is_empty() && AccessNet::from_all(abi).is_empty() {
+        return Err(fail("this kernel's Landlock has no TCP rules (ABI 4, Linux 6.7)"));
+    }
+    Ok(handled)
+}
+
+fn access(rights: Rights, abi: ABI) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
+    let files = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate;
+    let wanted = match rights {
+        Rights::List => AccessFs::ReadDir.into(),
+        Rights::Read => read,
+        Rights::Write => AccessFs::from_all(abi) & !BitFlags::from(AccessFs::IoctlDev),
+        // connect(2) on a granted socket is a right of its own from ABI 9 on.
+        Rights::Files => files | AccessFs::ResolveUnix,
+        Rights::Terminal => files | AccessFs::IoctlDev,
+    };
+    wanted & AccessFs::from_all(abi)
+}
+
+fn path_rule(created: RulesetCreated, rule: &PathRule, abi: ABI) -> Result<RulesetCreated, StepError> {
+    let at = |error: &dyn std::fmt::Display| {
+        let step = format!("{STEP}: rule for {}", rule.at.display());
+        StepError::new(step, error)
+    };
+    let fd = PathFd::new(&rule.at).map_err(|error| at(&error))?;
+    let mut rights = access(rule.rights, abi);
+    if !rule.dir {
+        rights &= AccessFs::from_file(abi);
+    }
+    created.add_rule(PathBeneath::new(fd, rights)).map_err(|error| at(&error))
+}
+
+/// A file that the caller redirected can be opened again through /proc/self/fd (`> /dev/stdout`), in the way it was
+/// opened first and in no other: a read-only stdin stays unwritable.
+fn descriptor_rule(created: RulesetCreated, fd: BorrowedFd<'_>, abi: ABI) -> Result<RulesetCreated, StepError> {
+    use rustix::fs::{FileType, OFlags};
+    let stat = rustix::fs::fstat(fd).map_err(fail)?;
+    let device = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => false,
+        FileType::CharacterDevice => true,
+        // Pipes and sockets have no place in any tree: Landlock takes no rule for them and needs none.
+        _ => return Ok(created),
+    };
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(fail)?;
+    let mode = flags & OFlags::RWMODE;
+    let mut rights = BitFlags::<AccessFs>::EMPTY;
+    if mode != OFlags::WRONLY {
+        rights |= AccessFs::ReadFile;
+    }
+    if mode != OFlags::RDONLY {
+        rights |= AccessFs::WriteFile | AccessFs::Truncate;
+    }
+    if device {
+        rights |= AccessFs::IoctlDev;
+    }
+    created.add_rule(PathBeneath::new(fd, rights & AccessFs::from_file(abi))).map_err(fail)
+}

@@ -1,0 +1,102 @@
+//! The third stage: capabilities in pid 1 already, everything else in the command's own process, last of all seccomp.
+
+use super::root::Rooted;
+use super::{Injected, StepError, landlock, seccomp, verify};
+use crate::plan::Seal;
+use crate::sys;
+use caps::CapSet;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::io::Errno;
+use rustix::thread::CapabilitiesSecureBits;
+use std::os::fd::BorrowedFd;
+
+/// Without capabilities and with no way to regain any.
+pub(super) struct Unprivileged(());
+
+/// With every layer on and read back.
+pub(super) struct Sealed(pub(super) ());
+
+impl Rooted {
+    /// Drops all five sets. In pid 1, before the command is forked, for it needs none any more either.
+    pub fn drop_privileges(self) -> Result<Unprivileged, StepError> {
+        let step = "drop all capabilities from all five sets, lock securebits";
+        let fail = |what: &'static str| move |errno: Errno| StepError::new(step, format!("{what}: {errno}"));
+        // Locked, uid 0 is an ordinary number to execve(2): it brings no capabilities back.
+        let bits = CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+            | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+        rustix::thread::set_capabilities_secure_bits(bits).map_err(fail("securebits"))?;
+        // Every number until the kernel knows no more: `caps` takes an error of the query for "not set".
+        for number in 0..64 {
+            match sys::drop_bounding(number) {
+                Ok(()) => {}
+                Err(Errno::INVAL) if number > 0 => break,
+                Err(errno) => return Err(fail("bounding set")(errno)),
+            }
+        }
+        for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+            caps::clear(None, set).map_err(|err| StepError::new(step, format!("{set:?} set: {err}")))?;
+        }
+        rustix::thread::set_no_new_privs(true).map_err(|errno| StepError::new("no_new_privs", errno))?;
+        Ok(Unprivileged(()))
+    }
+}
+
+impl Unprivileged {
+    /// In the command's process. Descriptors first, since rules are opened after; seccomp last, since it refuses what
+    /// the other steps need; then the look back.
+    pub fn seal(self, plan: &Seal, injected: Option<Injected>) -> Result<Sealed, StepError> {
+        limits(plan)?;
+        sys::close_range_cloexec(3).map_err(|errno| StepError::new("close every descriptor above 2", errno))?;
+        for &fd in &plan.fds {
+            sys::keep_open(fd).map_err(|errno| {
+                StepError::new(format!("pass descriptor {fd}"), errno)
+                    .hint("--fd takes the number of an open descriptor")
+            })?;
+        }
+        if let Some(rules) = &plan.landlock {
+            if injected == Some(Injected::Landlock) {
+                return Err(StepError::new("landlock", "Operation not supported (injected)"));
+            }
+            landlock::restrict(rules, &plan.fds)?;
+        }
+        if plan.seccomp {
+            if injected == Some(Injected::Seccomp) {
+                return Err(StepError::new("seccomp", "Invalid argument (injected)"));
+            }
+            seccomp::install(plan.nested)?;
+        }
+        verify::read_back(plan)?;
+        Ok(Sealed(()))
+    }
+}
+
+fn limits(plan: &Seal) -> Result<(), StepError> {
+    let limits = &plan.limits;
+    let processes = limits.processes.filter(|_| plan.processes_by_rlimit);
+    let all = [
+        (Resource::RLIMIT_NPROC, processes, "processes"),
+        (Resource::RLIMIT_DATA, limits.memory, "memory"),
+        (Resource::RLIMIT_FSIZE, limits.file_size, "file_size"),
+        (Resource::RLIMIT_NOFILE, limits.open_files, "open_files"),
+        // A crash in the box writes no core where the host's handler would take it.
+        (Resource::RLIMIT_CORE, Some(0), "core"),
+    ];
+    for (resource, limit, name) in all {
+        let Some(limit) = limit else { continue };
+        let fail = |errno: nix::Error| StepError::new(format!("limit {name}={limit}"), errno);
+        let (_, hard) = getrlimit(resource).map_err(fail)?;
+        let limit = limit.min(hard);
+        setrlimit(resource, limit, limit).map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Descriptors 0 to 2 and those passed on purpose, where open.
+pub(super) fn kept_descriptors(fds: &[i32]) -> impl Iterator<Item = BorrowedFd<'static>> + '_ {
+    [0, 1, 2].iter().chain(fds).filter_map(|&fd| sys::borrow_if_open(fd))
+}

@@ -1,0 +1,235 @@
+//! Two filters: a prologue of our own, for what seccompiler cannot say (x32, ENOSYS for single calls), and the deny
+//! list, which seccompiler builds.
+
+use super::StepError;
+use crate::plan::{DENIED, When};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter, sock_filter,
+};
+use std::collections::BTreeMap;
+
+/// Calls beyond the newest that this version knows answer ENOSYS, as on a kernel without them: an unknown call is an
+/// unjudged one. Linux 6.18 ends at 469 (file_setattr) on every architecture with the shared table.
+const NEWEST: u32 = 469;
+/// The bit that marks x32 calls, which report the same architecture as x86-64.
+const X32_BIT: u32 = 0x4000_0000;
+
+#[cfg(target_arch = "x86_64")]
+const AUDIT_ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const AUDIT_ARCH: u32 = 0xc000_00b7;
+
+const RET_KILL_PROCESS: u32 = 0x8000_0000;
+const RET_ALLOW: u32 = 0x7fff_0000;
+const RET_ERRNO: u32 = 0x0005_0000;
+
+fn fail(error: impl std::fmt::Display) -> StepError {
+    StepError::new("seccomp", error)
+        .hint("see `agentbox doctor`; --degraded seccomp runs without this layer and says so")
+}
+
+/// Installs both on this process and all that it will start. The last change before exec.
+pub(super) fn install(nested: bool) -> Result<(), StepError> {
+    let list = deny_list(nested)?;
+    apply_filter(&list).map_err(fail)?;
+    apply_filter(&prologue()).map_err(fail)
+}
+
+fn statement(code: u32, k: u32) -> sock_filter {
+    sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Foreign architectures and x32 are killed, not refused: nobody makes such a call by accident, and a filter that only
+/// compares numbers would let them through.
+fn prologue() -> BpfProgram {
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+    const ABOVE: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    const ARCH_OFFSET: u32 = 4;
+    let enosys = RET_ERRNO | libc::ENOSYS as u32;
+    let mut program = vec![
+        statement(LOAD, ARCH_OFFSET),
+        jump(EQUAL, AUDIT_ARCH, 1, 0),
+        statement(RETURN, RET_KILL_PROCESS),
+        statement(LOAD, 0),
+        jump(AT_LEAST, X32_BIT, 0, 1),
+        statement(RETURN, RET_KILL_PROCESS),
+    ];
+    for denied in DENIED.iter().filter(|denied| denied.when == When::NoSys) {
+        if let Some(number) = number(denied.name) {
+            program.push(jump(EQUAL, number as u32, 0, 1));
+            program.push(statement(RETURN, enosys));
+        }
+    }
+    program.push(jump(ABOVE, NEWEST, 0, 1));
+    program.push(statement(RETURN, enosys));
+    program.push(statement(RETURN, RET_ALLOW));
+    program
+}
+
+fn deny_list(nested: bool) -> Result<BpfProgram, StepError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let mut always: Vec<i64> = Vec::new();
+    for denied in DENIED {
+        let Some(number) = number(denied.name) else { continue };
+        let conditions = match denied.when {
+            When::NoSys => continue,
+            When::UnlessNested | When::MaskedUnlessNested { .. } if nested => continue,
+            When::Always | When::UnlessNested => {
+                always.push(number);
+                rules.insert(number, Vec::new());
+                continue;
+            }
+            When::Equals { arg, value } => vec![condition(arg, Op::Eq, value)?],
+            When::Masked { arg, mask, value } | When::MaskedUnlessNested { arg, mask, value } => {
+                vec![condition(arg, Op::MaskedEq(mask), value)?]
+            }
+            When::Both { first, second } => vec![
+                condition(first.0, Op::MaskedEq(first.1), first.1)?,
+                condition(second.0, Op::MaskedEq(second.1), second.1)?,
+            ],
+            When::EqualsAndDiffers { first, second } => {
+                vec![condition(first.0, Op::Eq, first.1)?, condition(second.0, Op::Ne, second.1)?]
+            }
+            When::NoneOf { arg, values } => {
+                values.iter().map(|&value| condition(arg, Op::Ne, value)).collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        if !always.contains(&number) {
+            rules.entry(number).or_default().push(SeccompRule::new(conditions).map_err(fail)?);
+        }
+    }
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(fail)?;
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).map_err(fail)?;
+    BpfProgram::try_from(filter).map_err(fail)
+}
+
+/// Every comparison looks at the low 32 bits: the kernel takes `TIOCSTI | 1 << 32` for TIOCSTI, and flags, modes and
+/// families are ints as well.
+fn condition(arg: u8, op: Op, value: u64) -> Result<SeccompCondition, StepError> {
+    SeccompCondition::new(arg, Len::Dword, op, value).map_err(fail)
+}
+
+/// The call's number on this architecture; `None` where it has no such call.
+fn number(name: &str) -> Option<i64> {
+    TABLE.iter().chain(LEGACY).chain(NEW).find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
+/// Calls with one number on all architectures that libc has no name for yet.
+const NEW: &[(&str, i64)] = &[("fchmodat2", 452), ("lsm_set_self_attr", 460), ("open_tree_attr", 467)];
+
+macro_rules! table {
+    ($($name:literal = $number:ident),* $(,)?) => { &[$(($name, libc::$number)),*] };
+}
+
+#[cfg(target_arch = "x86_64")]
+const LEGACY: &[(&str, i64)] = table![
+    "chmod" = SYS_chmod,
+    "creat" = SYS_creat,
+    "ioperm" = SYS_ioperm,
+    "iopl" = SYS_iopl,
+    "mkdir" = SYS_mkdir,
+    "mknod" = SYS_mknod,
+    "modify_ldt" = SYS_modify_ldt,
+    "open" = SYS_open,
+    "_sysctl" = SYS__sysctl,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const LEGACY: &[(&str, i64)] = &[];
+
+const TABLE: &[(&str, i64)] = table![
+    "acct" = SYS_acct,
+    "add_key" = SYS_add_key,
+    "adjtimex" = SYS_adjtimex,
+    "bpf" = SYS_bpf,
+    "chroot" = SYS_chroot,
+    "clock_adjtime" = SYS_clock_adjtime,
+    "clock_settime" = SYS_clock_settime,
+    "clone" = SYS_clone,
+    "clone3" = SYS_clone3,
+    "delete_module" = SYS_delete_module,
+    "fanotify_init" = SYS_fanotify_init,
+    "fanotify_mark" = SYS_fanotify_mark,
+    "fchmod" = SYS_fchmod,
+    "fchmodat" = SYS_fchmodat,
+    "finit_module" = SYS_finit_module,
+    "fsconfig" = SYS_fsconfig,
+    "fsmount" = SYS_fsmount,
+    "fsopen" = SYS_fsopen,
+    "fspick" = SYS_fspick,
+    "init_module" = SYS_init_module,
+    "io_uring_enter" = SYS_io_uring_enter,
+    "io_uring_register" = SYS_io_uring_register,
+    "io_uring_setup" = SYS_io_uring_setup,
+    "ioctl" = SYS_ioctl,
+    "kcmp" = SYS_kcmp,
+    "kexec_file_load" = SYS_kexec_file_load,
+    "kexec_load" = SYS_kexec_load,
+    "keyctl" = SYS_keyctl,
+    "lookup_dcookie" = SYS_lookup_dcookie,
+    "memfd_secret" = SYS_memfd_secret,
+    "mkdirat" = SYS_mkdirat,
+    "mknodat" = SYS_mknodat,
+    "mount" = SYS_mount,
+    "mount_setattr" = SYS_mount_setattr,
+    "move_mount" = SYS_move_mount,
+    "name_to_handle_at" = SYS_name_to_handle_at,
+    "nfsservctl" = SYS_nfsservctl,
+    "open_by_handle_at" = SYS_open_by_handle_at,
+    "open_tree" = SYS_open_tree,
+    "openat" = SYS_openat,
+    "openat2" = SYS_openat2,
+    "perf_event_open" = SYS_perf_event_open,
+    "personality" = SYS_personality,
+    "pidfd_getfd" = SYS_pidfd_getfd,
+    "pivot_root" = SYS_pivot_root,
+    "process_madvise" = SYS_process_madvise,
+    "process_vm_readv" = SYS_process_vm_readv,
+    "process_vm_writev" = SYS_process_vm_writev,
+    "ptrace" = SYS_ptrace,
+    "quotactl" = SYS_quotactl,
+    "quotactl_fd" = SYS_quotactl_fd,
+    "reboot" = SYS_reboot,
+    "request_key" = SYS_request_key,
+    "setdomainname" = SYS_setdomainname,
+    "sethostname" = SYS_sethostname,
+    "setns" = SYS_setns,
+    "settimeofday" = SYS_settimeofday,
+    "socket" = SYS_socket,
+    "socketpair" = SYS_socketpair,
+    "swapoff" = SYS_swapoff,
+    "swapon" = SYS_swapon,
+    "syslog" = SYS_syslog,
+    "umount2" = SYS_umount2,
+    "unshare" = SYS_unshare,
+    "userfaultfd" = SYS_userfaultfd,
+    "vhangup" = SYS_vhangup,
+    "vmsplice" = SYS_vmsplice,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_denied_call_has_a_number_here() {
+        for denied in DENIED {
+            assert!(number(denied.name).is_some() || cfg!(not(target_arch = "x86_64")), "{}", denied.name);
+        }
+    }
+
+    #[test]
+    fn the_list_compiles_and_nesting_only_shortens_it() {
+        let plain = deny_list(false).unwrap();
+        let nested = deny_list(true).unwrap();
+        assert!(nested.len() < plain.len());
+    }
+}

@@ -1,0 +1,85 @@
+//! The mount table, read once: which mounts lie below a root.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub at: PathBuf,
+    pub kind: String,
+}
+
+impl Mount {
+    /// May a look at this file system wait for another machine or program?
+    pub fn may_hang(&self) -> bool {
+        self.kind.starts_with("fuse")
+            || matches!(self.kind.as_str(), "autofs" | "nfs" | "nfs4" | "cifs" | "smb3" | "9p")
+    }
+}
+
+#[derive(Debug)]
+pub struct MountsError(std::io::Error);
+
+impl fmt::Display for MountsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot read the mount table /proc/self/mountinfo: {}", self.0)
+    }
+}
+
+impl std::error::Error for MountsError {}
+
+pub(super) fn read() -> Result<Vec<Mount>, MountsError> {
+    std::fs::read("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
+}
+
+/// Parses proc_pid_mountinfo(5): field 5 is the mount point with space, tab, newline and backslash in octal; the type
+/// follows a lone dash.
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    let line = |line: &[u8]| {
+        let mut fields = line.split(|&b| b == b' ');
+        let at = unescape(fields.nth(4)?);
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        Some(Mount { at, kind: String::from_utf8_lossy(kind).into_owned() })
+    };
+    text.split(|&b| b == b'\n').filter_map(line).collect()
+}
+
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = if first == b'\\' { tail.get(..3) } else { None };
+        let code = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        if let Some(code) = code {
+            out.push(code);
+            rest = &tail[3..];
+        } else {
+            out.push(first);
+            rest = tail;
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+/// The mounts strictly below `root`, each once, topmost last.
+pub fn below<'a>(mounts: &'a [Mount], root: &'a Path) -> impl Iterator<Item = &'a Mount> {
+    mounts.iter().filter(move |mount| mount.at != root && mount.at.starts_with(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_and_optional_fields_are_read() {
+        let text = b"36 35 98:0 / /mnt/a\\040b\\134c rw,noatime master:1 - ext3 /dev/root rw\n\
+                     37 35 0:9 / /mnt/d rw - fuse.sshfs x rw\n";
+        let mounts = parse(text);
+        assert_eq!(mounts[0], Mount { at: "/mnt/a b\\c".into(), kind: "ext3".into() });
+        assert!(mounts[1].may_hang() && !mounts[0].may_hang());
+        assert_eq!(below(&mounts, Path::new("/mnt")).count(), 2);
+        assert_eq!(below(&mounts, Path::new("/mnt/d")).count(), 0);
+    }
+}

@@ -1,0 +1,180 @@
+//! The one walk of a root: every directory read once, every entry judged once by whatever the judge holds.
+//!
+//! Links are never followed, a directory's type comes from its listing (stat only where the file system does not say),
+//! and nothing is entered that the judge hides or that lies on a file system which may not answer.
+
+use super::{FileId, Kind};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What the judge says of one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<S> {
+    /// Nothing to do; a directory is entered with this state.
+    Pass(S),
+    /// Report it; do not enter.
+    Stop,
+    /// Report it and enter with this state.
+    Report(S),
+    /// Neither reported nor entered.
+    Skip,
+}
+
+/// Judges entries as the walk meets them. `S` is what the judge knows of the directory it is in.
+pub trait Judge {
+    type State: Copy;
+    type Rule;
+    fn judge(&mut self, state: Self::State, path: &[u8], kind: FileType) -> (Verdict<Self::State>, Option<Self::Rule>);
+}
+
+/// An entry that the judge wants reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<R> {
+    pub path: PathBuf,
+    pub kind: Option<Kind>,
+    pub link: bool,
+    pub rule: R,
+}
+
+/// A directory that could not be read, and why. Its content cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanNotice {
+    pub path: PathBuf,
+    pub errno: Errno,
+}
+
+struct Pending<S> {
+    path: Vec<u8>,
+    state: S,
+}
+
+/// Walks `root` and returns what the judge reported, in no particular order.
+///
+/// # Errors
+/// The errno of opening the root itself; below it an unreadable directory is a notice.
+pub fn scan<J: Judge>(
+    root: &Path,
+    state: J::State,
+    judge: &mut J,
+) -> Result<(Vec<Found<J::Rule>>, Vec<ScanNotice>), Errno> {
+    let mut found = Vec::new();
+    let mut notices = Vec::new();
+    let mut buffer = vec![MaybeUninit::<u8>::uninit(); 64 * 1024];
+    let root_fd = open_dir(rustix::fs::CWD, root.as_os_str())?;
+    let root_bytes = root.as_os_str().as_bytes();
+    let mut path = root_bytes.to_vec();
+    let mut todo: Vec<Pending<J::State>> = Vec::new();
+    read_one(&root_fd, &mut path, state, judge, &mut buffer, &mut found, &mut todo).or_else(|errno| {
+        notices.push(ScanNotice { path: root.to_path_buf(), errno });
+        Ok::<(), Errno>(())
+    })?;
+    // Depth first from one held descriptor of the root: a path relative to it cannot leave it, for every component
+    // came out of a listing as a directory and is opened without following links.
+    while let Some(next) = todo.pop() {
+        let relative = &next.path[root_bytes.len()..];
+        let relative = relative.strip_prefix(b"/").unwrap_or(relative);
+        let result = open_beneath(root_fd.as_fd(), OsStr::from_bytes(relative)).and_then(|fd| {
+            path.clear();
+            path.extend_from_slice(&next.path);
+            read_one(&fd, &mut path, next.state, judge, &mut buffer, &mut found, &mut todo)
+        });
+        match result {
+            // Gone or replaced since its parent was listed: what stands there now is judged by no one, and a name that
+            // appears after the walk is outside of what a walk can promise.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(errno) => {
+                notices.push(ScanNotice { path: PathBuf::from(OsStr::from_bytes(&next.path)), errno });
+            }
+        }
+    }
+    Ok((found, notices))
+}
+
+fn open_dir(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// Several components at once: none of them may have become a symlink since it was listed.
+fn open_beneath(root: BorrowedFd<'_>, relative: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::openat2(root, relative, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH)
+}
+
+fn read_one<J: Judge>(
+    fd: &OwnedFd,
+    path: &mut Vec<u8>,
+    state: J::State,
+    judge: &mut J,
+    buffer: &mut [MaybeUninit<u8>],
+    found: &mut Vec<Found<J::Rule>>,
+    todo: &mut Vec<Pending<J::State>>,
+) -> Result<(), Errno> {
+    let dir_len = path.len();
+    let mut entries = RawDir::new(fd, buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => stat_kind(fd.as_fd(), name)?,
+            kind => kind,
+        };
+        path.truncate(dir_len);
+        path.push(b'/');
+        path.extend_from_slice(name.to_bytes());
+        let (verdict, rule) = judge.judge(state, path, kind);
+        let enter = match verdict {
+            Verdict::Pass(inside) | Verdict::Report(inside) => Some(inside),
+            Verdict::Stop | Verdict::Skip => None,
+        };
+        if let (Verdict::Stop | Verdict::Report(_), Some(rule)) = (verdict, rule) {
+            found.push(Found {
+                path: PathBuf::from(OsStr::from_bytes(path)),
+                kind: kind_of(kind),
+                link: kind == FileType::Symlink,
+                rule,
+            });
+        }
+        if let (Some(state), FileType::Directory) = (enter, kind) {
+            todo.push(Pending { path: path.clone(), state });
+        }
+    }
+    path.truncate(dir_len);
+    Ok(())
+}
+
+fn stat_kind(dir: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<FileType, Errno> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)),
+        Err(Errno::NOENT) => Ok(FileType::Unknown),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn kind_of(kind: FileType) -> Option<Kind> {
+    match kind {
+        FileType::Directory => Some(Kind::Dir),
+        FileType::RegularFile => Some(Kind::File),
+        FileType::Socket => Some(Kind::Socket),
+        FileType::Fifo => Some(Kind::Fifo),
+        FileType::CharacterDevice | FileType::BlockDevice => Some(Kind::Device),
+        FileType::Symlink | FileType::Unknown => None,
+    }
+}
+
+/// The identity of what stands at `path`, links not followed.
+///
+/// # Errors
+/// The errno of the stat.
+pub fn identity(path: &Path) -> Result<(FileId, FileType), Errno> {
+    let stat = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((FileId { dev: stat.st_dev, ino: stat.st_ino }, FileType::from_raw_mode(stat.st_mode)))
+}

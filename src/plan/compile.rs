@@ -1,0 +1,387 @@
+//! From policy, facts and findings to the ordered steps.
+
+use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
+use crate::host::Facts;
+use crate::path::Kind;
+use crate::policy::{Entry, EntryKind, Finding, Policy, Section};
+use crate::profile::{Layer, Mode, NetMode};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Devices that every program may want; none reaches hardware.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Links that /dev has everywhere.
+const DEV_LINKS: [(&str, &str); 5] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+    ("/dev/ptmx", "pts/ptmx"),
+];
+/// Of /proc what sets the kernel, and what shows of it more than a program needs.
+const PROC_READ_ONLY: [&str; 4] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"];
+const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/acpi", "/proc/scsi"];
+
+/// Compiles the plan. `surveys` holds, for the entries that have name rules, what each section of them holds.
+pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
+    let mut compiler =
+        Compiler { policy, facts, surveys, steps: Vec::new(), layers: Vec::new(), notices: policy.notices.clone() };
+    compiler.root();
+    let Compiler { steps, layers, notices, .. } = compiler;
+    let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
+    Plan {
+        layers,
+        isolate: isolate(facts, own_net),
+        root: steps,
+        seal: Seal {
+            limits: policy.limits.clone(),
+            processes_by_rlimit: !facts.is_root(),
+            fds: policy.fds.clone(),
+            landlock: landlock::plan(policy, facts.landlock_abi),
+            seccomp: !policy.degraded.contains(&Layer::Seccomp),
+            nested: policy.nested,
+        },
+        exec: Exec { command, environment: policy.environment.clone(), cwd: policy.cwd.clone() },
+        time_limit: policy.limits.time,
+        notices,
+    }
+}
+
+fn isolate(facts: &Facts, own_net: bool) -> Isolate {
+    use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
+    let mut namespaces = vec![User, Mount, Pid, Ipc, Uts, Cgroup];
+    if own_net {
+        namespaces.push(Net);
+    }
+    let ids = if facts.is_root() { IdMap::Whole } else { IdMap::Own { uid: facts.uid, gid: facts.gid } };
+    Isolate { namespaces, ids, loopback: own_net }
+}
+
+struct Compiler<'a> {
+    policy: &'a Policy,
+    facts: &'a Facts,
+    surveys: &'a [(usize, Vec<Section>)],
+    steps: Vec<RootStep>,
+    layers: Vec<PathBuf>,
+    notices: Vec<String>,
+}
+
+impl Compiler<'_> {
+    fn root(&mut self) {
+        self.steps.push(RootStep::Rprivate);
+        self.steps.push(RootStep::NewRoot);
+        self.steps.push(RootStep::ScratchSpace { bytes: self.policy.limits.tmp });
+        self.skeleton();
+        self.steps.push(RootStep::SealRoot);
+        for (index, entry) in self.policy.entries.iter().enumerate() {
+            self.entry(index, entry);
+        }
+        self.steps.push(RootStep::PivotRoot);
+        self.steps.push(RootStep::DetachOldRoot);
+    }
+
+    /// Everything that the root tmpfs itself holds: mount points, links, made-up files, and the system, which is
+    /// sealed with it. After the seal nothing more can be made in it.
+    fn skeleton(&mut self) {
+        let mut made: Vec<PathBuf> = Vec::new();
+        let policy = self.policy;
+        for entry in &policy.entries {
+            if self.holder(&entry.path).is_some() || (entry.kind == EntryKind::Hide) {
+                continue;
+            }
+            let parent = entry.path.parent().unwrap_or(Path::new("/"));
+            self.dirs(parent, Path::new("/"), &mut made);
+            match (&entry.kind, entry.file) {
+                (EntryKind::Made(content), _) => {
+                    self.steps.push(RootStep::File { at: entry.path.clone(), content: content.clone() });
+                }
+                (_, Some(Kind::Dir)) => self.dirs(&entry.path, Path::new("/"), &mut made),
+                _ => self.steps.push(RootStep::File { at: entry.path.clone(), content: Vec::new() }),
+            }
+            if entry.kind == EntryKind::System {
+                self.steps.push(RootStep::System { from: entry.path.clone(), at: entry.path.clone() });
+            }
+            if entry.kind == EntryKind::Dev {
+                self.dev_skeleton(&mut made);
+            }
+        }
+        for link in &policy.links {
+            if self.holder(&link.at).is_some() {
+                continue;
+            }
+            self.dirs(link.at.parent().unwrap_or(Path::new("/")), Path::new("/"), &mut made);
+            self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
+        }
+    }
+
+    fn dev_skeleton(&mut self, made: &mut Vec<PathBuf>) {
+        self.dirs(Path::new("/dev/pts"), Path::new("/"), made);
+        for name in DEVICES.iter().chain(&["console"]) {
+            self.steps.push(RootStep::File { at: Path::new("/dev").join(name), content: Vec::new() });
+        }
+        for (at, target) in DEV_LINKS {
+            self.steps.push(RootStep::Symlink { at: at.into(), target: target.into() });
+        }
+    }
+
+    /// The directories from `base` (which exists) down to `dir`, each once.
+    fn dirs(&mut self, dir: &Path, base: &Path, made: &mut Vec<PathBuf>) {
+        if dir == base || made.iter().any(|done| done == dir) {
+            return;
+        }
+        if let Some(parent) = dir.parent() {
+            self.dirs(parent, base, made);
+        }
+        made.push(dir.to_path_buf());
+        self.steps.push(RootStep::Dir { at: dir.to_path_buf(), mode: 0o755 });
+    }
+
+    /// The mounted entry strictly above `path` in which it lies; `None` is the root tmpfs.
+    fn holder(&self, path: &Path) -> Option<&Entry> {
+        let above = |entry: &&Entry| entry.path != path && path.starts_with(&entry.path);
+        let mounted =
+            |entry: &&Entry| !matches!(entry.kind, EntryKind::EmptyHome | EntryKind::Dev | EntryKind::Made(_));
+        let deepest = self.policy.entries.iter().filter(above).max_by_key(|entry| entry.path.as_os_str().len());
+        deepest.filter(mounted)
+    }
+
+    /// Makes the mount point of an entry that lies in a private place: that is empty.
+    fn mount_point(&mut self, path: &Path, dir: bool) {
+        let base = match self.holder(path) {
+            Some(Entry { path: base, kind: EntryKind::Private(_), .. }) => base.clone(),
+            _ => return,
+        };
+        let mut made: Vec<PathBuf> = self
+            .steps
+            .iter()
+            .filter_map(|step| match step {
+                RootStep::Dir { at, .. } => Some(at.clone()),
+                _ => None,
+            })
+            .collect();
+        let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
+        self.dirs(&parent, &base, &mut made);
+        if dir {
+            self.dirs(path, &base, &mut made);
+        } else {
+            self.steps.push(RootStep::File { at: path.to_path_buf(), content: Vec::new() });
+        }
+    }
+
+    fn entry(&mut self, index: usize, entry: &Entry) {
+        let at = entry.path.clone();
+        let dir = entry.file == Some(Kind::Dir);
+        match &entry.kind {
+            EntryKind::Dev => {
+                self.steps.extend(DEVICES.map(|name| RootStep::Device { name }));
+                self.steps.push(RootStep::Devpts);
+                self.steps.push(RootStep::Terminal);
+            }
+            EntryKind::Proc => self.proc(),
+            EntryKind::Private(place) => {
+                self.mount_point(&at, true);
+                self.steps.push(RootStep::Private { at: at.clone(), place: *place });
+                self.links_in(entry);
+            }
+            EntryKind::System if self.holder(&at).is_none() => {}
+            EntryKind::System | EntryKind::Socket => {
+                self.mount_point(&at, dir);
+                let writable = entry.kind == EntryKind::Socket;
+                self.steps.push(RootStep::Bind { from: at.clone(), at, writable, id: entry.id });
+            }
+            EntryKind::Scratch => {
+                self.mount_point(&at, dir);
+                self.steps.push(RootStep::Bind { from: at.clone(), at, writable: true, id: entry.id });
+            }
+            EntryKind::Rw | EntryKind::Ro => {
+                self.mount_point(&at, dir);
+                let surveys = self.surveys;
+                let sections = surveys.iter().find(|(at, _)| *at == index).map_or(&[][..], |(_, sections)| sections);
+                self.root_mounts(entry, dir, sections);
+            }
+            EntryKind::Hide => self.hide(entry),
+            EntryKind::Made(_) | EntryKind::EmptyHome => {}
+        }
+    }
+
+    fn links_in(&mut self, entry: &Entry) {
+        let policy = self.policy;
+        for link in &policy.links {
+            if self.holder(&link.at).is_some_and(|holder| holder.path == entry.path) {
+                let parent = link.at.parent().unwrap_or(Path::new("/")).to_path_buf();
+                let mut made = Vec::new();
+                self.dirs(&parent, &entry.path, &mut made);
+                self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
+            }
+        }
+    }
+
+    fn proc(&mut self) {
+        self.steps.push(RootStep::Proc);
+        if let (true, Some(processes)) = (self.facts.is_root(), self.policy.limits.processes) {
+            self.steps.push(RootStep::PidMax { processes });
+        }
+        self.steps.extend(PROC_READ_ONLY.map(|at| RootStep::ProcReadOnly { at }));
+        self.steps.extend(PROC_HIDDEN.map(|at| RootStep::ProcHide { at }));
+    }
+
+    /// Mounts a root: live as it is with masks over what is hidden, in a dry run as overlays with whiteouts.
+    fn root_mounts(&mut self, entry: &Entry, dir: bool, sections: &[Section]) {
+        let writable = entry.kind == EntryKind::Rw;
+        let overlay = self.policy.mode == Mode::DryRun && dir;
+        let found = sections.iter().flat_map(|section| &section.findings.found);
+        let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_)))
+            || self.policy.entries.iter().any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
+        if overlay && (writable || hidden) {
+            for (number, section) in sections.iter().enumerate() {
+                let id = if number == 0 { entry.id } else { None };
+                self.overlay_section(entry, section, writable, id);
+            }
+        } else {
+            let writable = writable && (self.policy.mode == Mode::Live);
+            self.steps.push(RootStep::Bind {
+                from: entry.path.clone(),
+                at: entry.path.clone(),
+                writable,
+                id: entry.id,
+            });
+            sections.iter().for_each(|section| self.live_section(section));
+        }
+        for section in sections {
+            self.unreadable(section);
+        }
+    }
+
+    fn is_held_by(&self, hide: &Entry, entry: &Entry) -> bool {
+        self.holder(&hide.path).is_some_and(|holder| holder.path == entry.path)
+    }
+
+    /// Is this hidden path a whiteout of an overlay? Not where something below it is granted: then it must exist.
+    fn is_whiteout(&self, hide: &Entry) -> bool {
+        let holder =
+            || self.holder(&hide.path).is_some_and(|holder| holder.kind.has_names() && holder.file == Some(Kind::Dir));
+        hide.kind == EntryKind::Hide
+            && self.policy.mode == Mode::DryRun
+            && holder()
+            && self.granted_below(hide).is_empty()
+    }
+
+    fn granted_below(&self, hide: &Entry) -> Vec<(PathBuf, bool)> {
+        let below = |other: &&Entry| {
+            other.path != hide.path && other.path.starts_with(&hide.path) && other.kind != EntryKind::Hide
+        };
+        let children = self.policy.entries.iter().filter(below);
+        children.map(|child| (child.path.clone(), child.file == Some(Kind::Dir))).collect()
+    }
+
+    fn overlay_section(&mut self, entry: &Entry, section: &Section, writable: bool, id: Option<crate::path::FileId>) {
+        let at = section.path.clone();
+        if section.unavailable {
+            self.steps.push(RootStep::Mask { at, dir: section.dir, rule: "a mount that may not answer".into() });
+            return;
+        }
+        if !section.dir {
+            self.steps.push(RootStep::Bind { from: at.clone(), at, writable: false, id });
+            return;
+        }
+        let whiteout = |found: &crate::path::Found<Finding>| match found.rule {
+            Finding::Hidden(rule) => Some(Whiteout {
+                at: found.path.strip_prefix(&section.path).unwrap_or(&found.path).to_path_buf(),
+                rule: self.rule_text(rule),
+            }),
+            Finding::Frozen(_) | Finding::Socket => None,
+        };
+        let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
+        for hide in self.policy.entries.iter().filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
+            if let Ok(at) = hide.path.strip_prefix(&section.path) {
+                whiteouts.push(Whiteout { at: at.to_path_buf(), rule: format!("hidden by {}", hide.origin) });
+            }
+        }
+        whiteouts.sort_by(|a, b| a.at.cmp(&b.at));
+        let layer = writable.then(|| {
+            self.layers.push(at.clone());
+            self.layers.len() - 1
+        });
+        self.steps.push(RootStep::Overlay { lower: at.clone(), at, layer, whiteouts, id });
+        self.freezes(section);
+    }
+
+    fn live_section(&mut self, section: &Section) {
+        if section.unavailable {
+            let rule = "a mount that may not answer".to_owned();
+            self.steps.push(RootStep::Mask { at: section.path.clone(), dir: section.dir, rule });
+            return;
+        }
+        self.freezes(section);
+        let mut masks: Vec<RootStep> = Vec::new();
+        for found in &section.findings.found {
+            let rule = match found.rule {
+                Finding::Hidden(rule) => self.rule_text(rule),
+                Finding::Socket => "a socket of the host (grant: --socket)".into(),
+                Finding::Frozen(_) => continue,
+            };
+            masks.push(RootStep::Mask { at: found.path.clone(), dir: found.kind == Some(Kind::Dir), rule });
+        }
+        masks.sort_by(|a, b| mask_path(a).cmp(mask_path(b)));
+        self.steps.extend(masks);
+    }
+
+    fn freezes(&mut self, section: &Section) {
+        let mut frozen: Vec<(&PathBuf, usize)> = section
+            .findings
+            .found
+            .iter()
+            .filter_map(|found| match found.rule {
+                // A link cannot be written through to a frozen place; removing it changes the link alone.
+                Finding::Frozen(rule) if !found.link => Some((&found.path, rule)),
+                Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket => None,
+            })
+            .collect();
+        frozen.sort();
+        for (at, rule) in frozen {
+            self.steps.push(RootStep::Freeze { at: at.clone(), rule: self.rule_text(rule) });
+        }
+    }
+
+    fn hide(&mut self, entry: &Entry) {
+        let in_root =
+            self.holder(&entry.path).is_some_and(|holder| holder.kind.has_names() || holder.kind == EntryKind::System);
+        if !in_root {
+            return;
+        }
+        if self.is_whiteout(entry) {
+            return;
+        }
+        let children = self.granted_below(entry);
+        if children.is_empty() {
+            let rule = format!("hidden by {}", entry.origin);
+            self.steps.push(RootStep::Mask { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rule });
+        } else {
+            self.steps.push(RootStep::Shell { at: entry.path.clone(), children });
+        }
+    }
+
+    fn unreadable(&mut self, section: &Section) {
+        if section.unavailable {
+            let path = section.path.display();
+            self.notices
+                .push(format!("{path} is a mount that may not answer: unavailable inside (grant: --ro {path})"));
+        }
+        for notice in &section.findings.notices {
+            let path = notice.path.display();
+            self.notices.push(format!("{path} cannot be searched for hidden names: {}", notice.errno));
+        }
+    }
+
+    fn rule_text(&self, rule: usize) -> String {
+        let rule = &self.policy.names.rules[rule];
+        format!("`{}` ({})", rule.text, rule.origin)
+    }
+}
+
+fn mask_path(step: &RootStep) -> &Path {
+    match step {
+        RootStep::Mask { at, .. } => at,
+        _ => Path::new(""),
+    }
+}

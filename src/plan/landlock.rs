@@ -1,0 +1,60 @@
+//! Landlock as the second wall: the same grants as the mounts, as path rules inside.
+
+use super::LandlockPlan;
+use crate::path::Kind;
+use crate::policy::{EntryKind, Policy};
+use crate::profile::{Layer, NetMode};
+use std::path::PathBuf;
+
+/// What a rule grants beneath its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rights {
+    /// List directories, and no more: the mounts alone judge listing.
+    List,
+    /// Read and execute.
+    Read,
+    /// Everything that is no device's.
+    Write,
+    /// Read and write files that exist.
+    Files,
+    /// The same and ioctl(2): terminals.
+    Terminal,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathRule {
+    pub at: PathBuf,
+    /// A file takes only the rights that are a file's.
+    pub dir: bool,
+    pub rights: Rights,
+}
+
+/// The rules for the policy's entries, or `None` where the layer was given up.
+pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
+    if policy.degraded.contains(&Layer::Landlock) {
+        return None;
+    }
+    let mut rules = Vec::new();
+    let mut rule = |at: &str, rights| rules.push(PathRule { at: at.into(), dir: at != "/dev/tty", rights });
+    rule("/", Rights::List);
+    rule("/dev", Rights::Files);
+    rule("/dev/pts", Rights::Terminal);
+    rule("/dev/tty", Rights::Terminal);
+    // `> /proc/self/oom_score_adj` and its like; the kernel's settings stay read-only by their mount.
+    rule("/proc", Rights::Files);
+    for entry in &policy.entries {
+        let rights = match entry.kind {
+            EntryKind::System | EntryKind::Made(_) | EntryKind::Ro => Rights::Read,
+            EntryKind::Private(_) | EntryKind::Rw | EntryKind::Scratch => Rights::Write,
+            EntryKind::Socket => Rights::Files,
+            EntryKind::EmptyHome | EntryKind::Proc | EntryKind::Dev | EntryKind::Hide => continue,
+        };
+        // A rule holds for all beneath it: below another of the same rights it would say nothing new.
+        let covered = |rule: &PathRule| rule.rights == rights && entry.path.starts_with(&rule.at);
+        if !rules.iter().any(covered) {
+            rules.push(PathRule { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rights });
+        }
+    }
+    let ports = (policy.net == NetMode::Host).then(|| policy.ports.clone());
+    Some(LandlockPlan { abi, files: !policy.nested, rules, ports })
+}

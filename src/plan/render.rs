@@ -1,0 +1,201 @@
+//! Steps as text: one line each, the same in `explain` and in an error about the step.
+
+use super::{IdMap, Isolate, Namespace, Plan, RootStep, Seal};
+use crate::policy::Private;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A path on one line: control characters and backslashes escaped, all else as it is.
+pub fn shown(path: &Path) -> String {
+    let mut out = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || c == '\\' { out.extend(c.escape_default()) } else { out.push(c) }
+        }
+        chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+    }
+    out
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Namespace::User => "user",
+            Namespace::Mount => "mount",
+            Namespace::Pid => "pid",
+            Namespace::Ipc => "ipc",
+            Namespace::Uts => "uts",
+            Namespace::Cgroup => "cgroup",
+            Namespace::Net => "net",
+        })
+    }
+}
+
+impl fmt::Display for Isolate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.namespaces.iter().map(Namespace::to_string).collect();
+        write!(f, "clone3: new namespaces {}; ", names.join(", "))?;
+        match self.ids {
+            IdMap::Whole => write!(f, "uid and gid map: the whole range"),
+            IdMap::Own { uid, gid } => write!(f, "uid map: {uid} alone, gid map: {gid} alone, setgroups denied"),
+        }
+    }
+}
+
+impl RootStep {
+    /// The step's name, for JSON and for tests.
+    pub fn name(&self) -> &'static str {
+        match self {
+            RootStep::Rprivate => "rprivate",
+            RootStep::NewRoot => "new-root",
+            RootStep::ScratchSpace { .. } => "scratch-space",
+            RootStep::Dir { .. } => "dir",
+            RootStep::File { .. } => "file",
+            RootStep::Symlink { .. } => "symlink",
+            RootStep::System { .. } => "system",
+            RootStep::SealRoot => "seal-root",
+            RootStep::Device { .. } => "device",
+            RootStep::Devpts => "devpts",
+            RootStep::Terminal => "terminal",
+            RootStep::Proc => "proc",
+            RootStep::PidMax { .. } => "pid-max",
+            RootStep::ProcReadOnly { .. } => "proc-read-only",
+            RootStep::ProcHide { .. } => "proc-hide",
+            RootStep::Private { .. } => "private",
+            RootStep::Bind { .. } => "bind",
+            RootStep::Overlay { .. } => "overlay",
+            RootStep::Shell { .. } => "shell",
+            RootStep::Freeze { .. } => "freeze",
+            RootStep::Mask { .. } => "mask",
+            RootStep::PivotRoot => "pivot-root",
+            RootStep::DetachOldRoot => "detach-old-root",
+        }
+    }
+}
+
+impl fmt::Display for RootStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RootStep::Rprivate => write!(f, "make every mount rprivate"),
+            RootStep::NewRoot => write!(f, "tmpfs for the new root"),
+            RootStep::ScratchSpace { bytes } => {
+                write!(f, "tmpfs of {} MiB for all private writable places", bytes >> 20)
+            }
+            RootStep::Dir { at, mode } => write!(f, "directory {} mode {mode:03o}", shown(at)),
+            RootStep::File { at, content } if content.is_empty() => write!(f, "empty file {}", shown(at)),
+            RootStep::File { at, content } => write!(f, "file {} ({} bytes)", shown(at), content.len()),
+            RootStep::Symlink { at, target } => write!(f, "symlink {} -> {}", shown(at), shown(target)),
+            RootStep::System { from, at } if from == at => write!(f, "bind {} read-only", shown(at)),
+            RootStep::System { from, at } => write!(f, "bind {} at {} read-only", shown(from), shown(at)),
+            RootStep::SealRoot => write!(f, "seal the new root: recursively read-only, nosuid, nodev"),
+            RootStep::Device { name } => write!(f, "bind /dev/{name}"),
+            RootStep::Devpts => write!(f, "devpts of its own at /dev/pts"),
+            RootStep::Terminal => write!(f, "bind the terminal, if there is one, at /dev/console"),
+            RootStep::Proc => write!(f, "fresh /proc of the own pid namespace"),
+            RootStep::PidMax { processes } => write!(f, "pid_max of the own pid namespace: {processes} processes"),
+            RootStep::ProcReadOnly { at } => write!(f, "{at} read-only"),
+            RootStep::ProcHide { at } => write!(f, "hide {at}"),
+            RootStep::Private { at, place } => {
+                let what = match place {
+                    Private::Home => "HOME",
+                    Private::Tmp | Private::VarTmp | Private::Run | Private::Shm => "place",
+                };
+                write!(f, "private {what} {}: empty, writable, gone at the end", shown(at))
+            }
+            RootStep::Bind { from, at, writable, .. } => {
+                let how = if *writable { "writable, live" } else { "recursively read-only" };
+                if from == at {
+                    write!(f, "bind {} {how}", shown(at))
+                } else {
+                    write!(f, "bind {} at {} {how}", shown(from), shown(at))
+                }
+            }
+            RootStep::Overlay { at, layer, whiteouts, .. } => {
+                let how = if layer.is_some() { "writes land in a session layer" } else { "read-only" };
+                write!(f, "overlay over {}: {how}, {} names hidden", shown(at), whiteouts.len())
+            }
+            RootStep::Shell { at, children } => {
+                write!(f, "hide {} but for {} granted below it", shown(at), children.len())
+            }
+            RootStep::Freeze { at, rule } => write!(f, "freeze {} read-only by {rule}", shown(at)),
+            RootStep::Mask { at, rule, .. } => write!(f, "hide {} by {rule}", shown(at)),
+            RootStep::PivotRoot => write!(f, "pivot_root into the new root"),
+            RootStep::DetachOldRoot => write!(f, "detach the old root"),
+        }
+    }
+}
+
+impl Seal {
+    /// The steps of the third stage, one line each, in order.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut out = Vec::new();
+        out.push(("capabilities", "drop all capabilities from all five sets, lock securebits".to_owned()));
+        out.push(("no-new-privs", "no_new_privs".to_owned()));
+        out.push(("limits", self.limits_line()));
+        let kept: Vec<String> = self.fds.iter().map(i32::to_string).collect();
+        let kept = if kept.is_empty() { String::new() } else { format!(" but {}", kept.join(", ")) };
+        out.push(("close-fds", format!("close every descriptor above 2{kept}")));
+        match &self.landlock {
+            Some(plan) => {
+                let files = if plan.files {
+                    format!("{} path rules", plan.rules.len())
+                } else {
+                    "no path rules (nested)".into()
+                };
+                let ports = plan.ports.as_ref().map_or(String::new(), |ports| {
+                    let list = |ports: &[u16]| {
+                        if ports.is_empty() {
+                            "any".to_owned()
+                        } else {
+                            ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+                        }
+                    };
+                    format!(", tcp connect {}, tcp bind {}", list(&ports.connect), list(&ports.bind))
+                });
+                out.push((
+                    "landlock",
+                    format!("landlock ABI {}: {files}, scopes abstract unix sockets and signals{ports}", plan.abi),
+                ));
+            }
+            None => out.push(("landlock", "landlock: given up by --degraded".to_owned())),
+        }
+        if self.seccomp {
+            out.push(("seccomp", format!("seccomp: foreign ABIs killed, {} rules", super::DENIED.len())));
+        } else {
+            out.push(("seccomp", "seccomp: given up by --degraded".to_owned()));
+        }
+        out.push(("verify", "read /proc/self/status back, refuse on any difference".to_owned()));
+        out
+    }
+
+    fn limits_line(&self) -> String {
+        let limits = &self.limits;
+        let show = |value: Option<u64>| value.map_or("unlimited".to_owned(), |value| value.to_string());
+        format!(
+            "limits: processes {} ({}), memory {} bytes a process (RLIMIT_DATA), private places {} bytes together, \
+             file size {}, open files {}",
+            show(limits.processes),
+            if self.processes_by_rlimit { "RLIMIT_NPROC" } else { "pid_max" },
+            show(limits.memory),
+            limits.tmp,
+            show(limits.file_size),
+            limits.open_files.map_or("as on the host".to_owned(), |n| n.to_string()),
+        )
+    }
+}
+
+impl Plan {
+    /// All steps in order: stage, name, line.
+    pub fn lines(&self) -> Vec<(&'static str, &'static str, String)> {
+        let mut out = vec![("isolate", "clone3", self.isolate.to_string())];
+        if self.isolate.loopback {
+            out.push(("isolate", "loopback", "bring loopback up".to_owned()));
+        }
+        out.extend(self.root.iter().map(|step| ("root", step.name(), step.to_string())));
+        out.extend(self.seal.lines().into_iter().map(|(name, line)| ("seal", name, line)));
+        let command: Vec<String> = self.exec.command.iter().map(|arg| shown(Path::new(arg))).collect();
+        out.push(("exec", "execve", format!("in {}: {}", shown(&self.exec.cwd), command.join(" "))));
+        out
+    }
+}

@@ -1,0 +1,61 @@
+//! Limits: the profile's and the command line's, with defaults that stop a bomb and let a build pass.
+
+use crate::profile;
+use std::time::Duration;
+
+/// All limits, resolved. `None` is unlimited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    pub processes: Option<u64>,
+    /// Bytes of writable private memory a process (RLIMIT_DATA).
+    pub memory: Option<u64>,
+    /// Bytes that all private writable places hold together.
+    pub tmp: u64,
+    pub file_size: Option<u64>,
+    pub open_files: Option<u64>,
+    pub time: Option<Duration>,
+}
+
+/// A build of a large project stays below this; a fork bomb does not.
+const PROCESSES: u64 = 4096;
+/// RAM-backed, so never more than half of the memory.
+const TMP: u64 = 4 << 30;
+
+impl Limits {
+    /// `tightest` is the repository's file: it can only lower what the others say.
+    pub fn resolve(sources: [&profile::Limits; 2], tightest: Option<&profile::Limits>, memory: u64) -> Limits {
+        type Pick = fn(&profile::Limits) -> Option<u64>;
+        let pick = |field: Pick, default: u64| {
+            let chosen = sources.iter().find_map(|source| field(source)).unwrap_or(default);
+            tightest.and_then(field).map_or(chosen, |tight| tight.min(chosen))
+        };
+        let finite = |value: u64| (value != u64::MAX).then_some(value);
+        let tmp = pick(|limits| limits.tmp.as_ref().map(|tmp| tmp.value), TMP.min(memory / 2));
+        Limits {
+            processes: finite(pick(|limits| limits.processes.as_ref().map(|n| n.value), PROCESSES)),
+            memory: finite(pick(|limits| limits.memory.as_ref().map(|n| n.value), memory / 4 * 3)),
+            tmp: if tmp == u64::MAX { memory } else { tmp },
+            file_size: finite(pick(|limits| limits.file_size.as_ref().map(|n| n.value), u64::MAX)),
+            open_files: finite(pick(|limits| limits.open_files.as_ref().map(|n| n.value), u64::MAX)),
+            time: finite(pick(|limits| limits.time.as_ref().map(|n| n.value), u64::MAX)).map(Duration::from_secs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Origin, Written};
+
+    #[test]
+    fn the_first_source_wins_and_the_repository_only_lowers() {
+        let set = |n| Some(Written::new(n, Origin::BuiltIn("test".into())));
+        let cli = profile::Limits { processes: set(10), ..profile::Limits::default() };
+        let file = profile::Limits { processes: set(20), memory: set(u64::MAX), ..profile::Limits::default() };
+        let repository = profile::Limits { processes: set(99), memory: set(5), ..profile::Limits::default() };
+        let limits = Limits::resolve([&cli, &file], Some(&repository), 8 << 30);
+        assert_eq!((limits.processes, limits.memory, limits.tmp), (Some(10), Some(5), 4 << 30));
+        let free = Limits::resolve([&cli, &file], None, 1 << 30);
+        assert_eq!((free.memory, free.tmp), (None, 1 << 29));
+    }
+}

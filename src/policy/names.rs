@@ -1,0 +1,241 @@
+//! Name rules inside a root: what is hidden, what is visible but never written.
+//!
+//! Of the rules that match a name, the source that ranks higher wins, then the pattern with more literal characters,
+//! then hide over read-only over read-write. Both the scan before a launch and `decide` judge through here, component
+//! by component, so that they cannot disagree.
+
+use crate::path::pattern::{Pattern, PatternError, PatternSet};
+use crate::profile::Origin;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Invisible.
+    Hide,
+    /// Invisible, but not inside dependency, build and cache directories: the rule of the leading dot.
+    HideDotfile,
+    /// Visible, never written.
+    GrantRo,
+    /// Visible.
+    GrantRw,
+    /// Never written where it is visible.
+    Freeze,
+}
+
+/// Which source a rule comes from: lower ranks beat higher ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rank {
+    BuiltIn,
+    CommandLine,
+    Profile,
+    Repository,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameRule {
+    pub text: String,
+    /// Matches this very path instead of a glob.
+    pub literal: bool,
+    pub effect: Effect,
+    pub rank: Rank,
+    pub origin: Origin,
+}
+
+/// What the judge knows of the directory it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Inside {
+    /// Somewhere above is a dependency, build or cache directory.
+    pub build: bool,
+    /// The rule that froze a directory above.
+    pub frozen: Option<usize>,
+}
+
+/// The verdict on one name; the number is the rule's index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameVerdict {
+    Visible,
+    Hidden(usize),
+    Frozen(usize),
+}
+
+/// All name rules of a policy, compiled.
+#[derive(Debug, Clone, Default)]
+pub struct NameRules {
+    pub rules: Vec<NameRule>,
+    pub build_dirs: Vec<String>,
+    weights: Vec<u16>,
+    set: PatternSet,
+    build: PatternSet,
+}
+
+/// Buffers that one walk reuses.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    folded: Vec<u8>,
+    hits: Vec<usize>,
+}
+
+impl NameRules {
+    /// # Errors
+    /// The first pattern that does not compile.
+    pub fn new(rules: Vec<NameRule>, build_dirs: Vec<String>) -> Result<NameRules, PatternError> {
+        let compile = |rule: &NameRule| {
+            if rule.literal { Pattern::literal(rule.text.as_ref()) } else { Pattern::parse(&rule.text) }
+        };
+        let patterns = rules.iter().map(compile).collect::<Result<Vec<_>, _>>()?;
+        let build = build_dirs.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        Ok(NameRules {
+            weights: patterns.iter().map(Pattern::weight).collect(),
+            set: PatternSet::new(&patterns)?,
+            build: PatternSet::new(&build)?,
+            rules,
+            build_dirs,
+        })
+    }
+
+    /// Judges the entry at the absolute `path`, which lies strictly below a root whose own path is `root_len` bytes
+    /// long, and says what holds inside it.
+    pub fn judge(
+        &self,
+        inside: Inside,
+        path: &[u8],
+        root_len: usize,
+        dir: bool,
+        scratch: &mut Scratch,
+    ) -> (NameVerdict, Inside) {
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        let verdict = self.verdict(inside, &scratch.hits);
+        let mut below = inside;
+        if dir {
+            if let NameVerdict::Frozen(rule) = verdict {
+                below.frozen = Some(rule);
+            }
+            if !below.build {
+                self.build.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+                below.build = !scratch.hits.is_empty();
+            }
+        }
+        (verdict, below)
+    }
+
+    fn verdict(&self, inside: Inside, hits: &[usize]) -> NameVerdict {
+        let mut seen: Option<usize> = None;
+        let mut freeze: Option<usize> = None;
+        for &hit in hits {
+            let rule = &self.rules[hit];
+            match rule.effect {
+                Effect::HideDotfile if inside.build => {}
+                Effect::Freeze if inside.build && rule.rank > Rank::CommandLine => {}
+                Effect::Freeze => {
+                    if freeze.is_none_or(|best| self.beats(hit, best)) {
+                        freeze = Some(hit);
+                    }
+                }
+                Effect::Hide | Effect::HideDotfile | Effect::GrantRo | Effect::GrantRw => {
+                    if seen.is_none_or(|best| self.beats(hit, best)) {
+                        seen = Some(hit);
+                    }
+                }
+            }
+        }
+        let granted = seen.map(|rule| (rule, self.rules[rule].effect));
+        match (granted, freeze) {
+            (Some((rule, Effect::Hide | Effect::HideDotfile)), _) => NameVerdict::Hidden(rule),
+            (Some((rule, Effect::GrantRo)), _) => NameVerdict::Frozen(rule),
+            // A freeze gives way to a read-write grant of a higher rank alone: the command line's.
+            (Some((rule, Effect::GrantRw)), Some(freeze)) if self.rules[rule].rank < self.rules[freeze].rank => {
+                NameVerdict::Visible
+            }
+            (_, Some(freeze)) => NameVerdict::Frozen(freeze),
+            _ => inside.frozen.map_or(NameVerdict::Visible, NameVerdict::Frozen),
+        }
+    }
+
+    fn beats(&self, challenger: usize, best: usize) -> bool {
+        let key = |index: usize| {
+            let strictness = match self.rules[index].effect {
+                Effect::Hide | Effect::HideDotfile => 2,
+                Effect::Freeze | Effect::GrantRo => 1,
+                Effect::GrantRw => 0u8,
+            };
+            (std::cmp::Reverse(self.rules[index].rank), self.weights[index], strictness)
+        };
+        key(challenger) > key(best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(list: &[(&str, Effect, Rank)]) -> NameRules {
+        let rule = |(text, effect, rank): &(&str, Effect, Rank)| NameRule {
+            text: (*text).into(),
+            literal: false,
+            effect: *effect,
+            rank: *rank,
+            origin: Origin::BuiltIn("test".into()),
+        };
+        NameRules::new(list.iter().map(rule).collect(), vec!["node_modules".into()]).unwrap()
+    }
+
+    fn judge(rules: &NameRules, inside: Inside, path: &str) -> NameVerdict {
+        rules.judge(inside, path.as_bytes(), 2, false, &mut Scratch::default()).0
+    }
+
+    #[test]
+    fn more_literal_wins_then_hide() {
+        use Effect::{GrantRo, GrantRw, Hide, HideDotfile};
+        let set = rules(&[
+            (".*", HideDotfile, Rank::Profile),
+            (".env.*", Hide, Rank::Profile),
+            (".env.example", GrantRo, Rank::Profile),
+            (".gitignore", GrantRw, Rank::Profile),
+            ("same", GrantRw, Rank::Profile),
+            ("same", Hide, Rank::Profile),
+        ]);
+        let at = |path| judge(&set, Inside::default(), path);
+        assert_eq!(at("/r/a/.x"), NameVerdict::Hidden(0));
+        assert_eq!(at("/r/.env.prod"), NameVerdict::Hidden(1));
+        assert_eq!(at("/r/.env.example"), NameVerdict::Frozen(2));
+        assert_eq!(at("/r/.gitignore"), NameVerdict::Visible);
+        assert_eq!(at("/r/same"), NameVerdict::Hidden(5));
+        assert_eq!(at("/r/plain"), NameVerdict::Visible);
+    }
+
+    #[test]
+    fn the_command_line_beats_the_profile_and_the_profile_the_repository() {
+        use Effect::{Freeze, GrantRw, Hide};
+        let set = rules(&[
+            (".env", Hide, Rank::Profile),
+            ("*nv", GrantRw, Rank::CommandLine),
+            ("package.json", Freeze, Rank::Profile),
+            ("package.json", GrantRw, Rank::CommandLine),
+            ("x", GrantRw, Rank::Profile),
+            ("x", Hide, Rank::Repository),
+        ]);
+        let at = |path| judge(&set, Inside::default(), path);
+        assert_eq!(at("/r/.env"), NameVerdict::Visible);
+        assert_eq!(at("/r/package.json"), NameVerdict::Visible);
+        assert_eq!(at("/r/x"), NameVerdict::Visible);
+    }
+
+    #[test]
+    fn the_dotfile_rule_ends_in_build_directories_and_secrets_do_not() {
+        let set = rules(&[(".*", Effect::HideDotfile, Rank::Profile), ("*.pem", Effect::Hide, Rank::Profile)]);
+        let (_, inside) = set.judge(Inside::default(), b"/r/node_modules", 2, true, &mut Scratch::default());
+        assert!(inside.build);
+        assert_eq!(judge(&set, inside, "/r/node_modules/.bin"), NameVerdict::Visible);
+        assert_eq!(judge(&set, inside, "/r/node_modules/a.pem"), NameVerdict::Hidden(1));
+    }
+
+    #[test]
+    fn a_frozen_directory_freezes_what_is_in_it() {
+        let set = rules(&[("hooks", Effect::Freeze, Rank::Profile)]);
+        let (verdict, inside) = set.judge(Inside::default(), b"/r/hooks", 2, true, &mut Scratch::default());
+        assert_eq!(verdict, NameVerdict::Frozen(0));
+        assert_eq!(judge(&set, inside, "/r/hooks/x"), NameVerdict::Frozen(0));
+    }
+}

@@ -1,0 +1,241 @@
+//! The roots that the user, the profile and the working directory name, each resolved and checked.
+
+use super::names::{Effect, NameRule, Rank};
+use super::{Entry, EntryKind, PolicyError};
+use crate::path::{Kind, Link, ResolveError, Resolved, identity, lexical, resolve};
+use crate::profile::{GrantAccess, Origin, PathEntry, Profile, Written};
+use rustix::fs::FileType;
+use std::path::{Path, PathBuf};
+
+/// What has been collected so far.
+pub(super) struct Roots<'a> {
+    cwd: &'a Path,
+    home: &'a Path,
+    own_dirs: &'a [PathBuf],
+    grant_home: bool,
+    pub entries: Vec<(Rank, Entry)>,
+    pub links: Vec<Link>,
+    pub notices: Vec<String>,
+    /// Rules about one very path: hide and grant arguments that exist, and agentbox's own files.
+    pub literals: Vec<NameRule>,
+    /// Hide and grant arguments that were taken as a path: they are no glob as well.
+    pub as_path: Vec<(Rank, String)>,
+}
+
+impl<'a> Roots<'a> {
+    pub fn new(cwd: &'a Path, home: &'a Path, own_dirs: &'a [PathBuf], grant_home: bool) -> Roots<'a> {
+        let mut roots = Roots {
+            cwd,
+            home,
+            own_dirs,
+            grant_home,
+            entries: Vec::new(),
+            links: Vec::new(),
+            notices: Vec::new(),
+            literals: Vec::new(),
+            as_path: Vec::new(),
+        };
+        let own = |text: String, literal, effect, what: &str| NameRule {
+            text,
+            literal,
+            effect,
+            rank: Rank::BuiltIn,
+            origin: Origin::BuiltIn(what.into()),
+        };
+        for dir in own_dirs {
+            let real = resolve(dir, cwd).map_or_else(|_| lexical(dir), |found| found.path.into_path_buf());
+            if let Some(text) = real.to_str() {
+                roots.literals.push(own(text.into(), true, Effect::Hide, "agentbox's own directories"));
+            }
+        }
+        roots.literals.push(own("agentbox.toml".into(), false, Effect::Freeze, "agentbox's own project file"));
+        roots
+    }
+
+    /// Takes all roots, sockets and literal hide and grant arguments of one source.
+    pub fn collect(&mut self, source: &Profile, rank: Rank) -> Result<(), PolicyError> {
+        let fs = &source.filesystem;
+        for (list, kind) in [
+            (&fs.rw, EntryKind::Rw),
+            (&fs.scratch, EntryKind::Scratch),
+            (&fs.ro, EntryKind::Ro),
+            (&source.network.sockets, EntryKind::Socket),
+        ] {
+            for written in list {
+                self.root(written, &kind, rank)?;
+            }
+        }
+        for hide in &fs.hide {
+            self.hide(&hide.value, &hide.origin, rank);
+        }
+        for grant in &fs.grant {
+            let effect = match grant.value.access {
+                GrantAccess::Ro => Effect::GrantRo,
+                GrantAccess::Rw => Effect::GrantRw,
+            };
+            self.grant(&grant.value.glob, effect, &grant.origin, rank);
+        }
+        Ok(())
+    }
+
+    /// `~` is HOME in a profile; on the command line the shell has seen to it.
+    fn expand(&self, path: &Path, origin: &Origin) -> PathBuf {
+        if matches!(origin, Origin::CommandLine(_)) {
+            return path.to_path_buf();
+        }
+        match path.strip_prefix("~") {
+            Ok(rest) => self.home.join(rest),
+            Err(_) => path.to_path_buf(),
+        }
+    }
+
+    fn root(&mut self, written: &Written<PathEntry>, kind: &EntryKind, rank: Rank) -> Result<(), PolicyError> {
+        let PathEntry { path, optional, why } = &written.value;
+        let asked = self.expand(Path::new(path), &written.origin);
+        let origin = written.origin.to_string();
+        match resolve(&asked, self.cwd) {
+            Ok(found) => self.add(found, kind.clone(), rank, &written.origin, why.clone()),
+            Err(_) if *optional => {
+                self.notices.push(format!("{origin}: {} does not exist: left out", asked.display()));
+                Ok(())
+            }
+            // Below a writable root the command may make it itself: no mount is needed.
+            Err(ResolveError::Missing { parent, .. }) if *kind == EntryKind::Rw && self.below_writable(&parent) => {
+                Ok(())
+            }
+            Err(error) => Err(PolicyError::Path { origin, error }),
+        }
+    }
+
+    fn below_writable(&self, path: &Path) -> bool {
+        let deepest = self
+            .entries
+            .iter()
+            .map(|(_, entry)| entry)
+            .filter(|entry| path.starts_with(&entry.path))
+            .max_by_key(|entry| entry.path.as_os_str().len());
+        deepest.is_some_and(|entry| matches!(entry.kind, EntryKind::Rw | EntryKind::Scratch))
+    }
+
+    fn add(
+        &mut self,
+        found: Resolved,
+        kind: EntryKind,
+        rank: Rank,
+        origin: &Origin,
+        why: Option<String>,
+    ) -> Result<(), PolicyError> {
+        let path = found.path.into_path_buf();
+        let named = origin.to_string();
+        match (&kind, found.kind) {
+            (EntryKind::Socket, Kind::Socket) => {}
+            (EntryKind::Socket, _) => return Err(PolicyError::NotASocket { path, origin: named }),
+            (_, Kind::Dir | Kind::File) => {}
+            (_, Kind::Socket | Kind::Device | Kind::Fifo) => return Err(PolicyError::BadKind { path, origin: named }),
+        }
+        self.check(&path, &kind, &named)?;
+        self.links.extend(found.links);
+        let entry = Entry { path, kind, origin: origin.clone(), why, file: Some(found.kind), id: Some(found.id) };
+        self.entries.push((rank, entry));
+        Ok(())
+    }
+
+    fn check(&self, path: &Path, kind: &EntryKind, origin: &str) -> Result<(), PolicyError> {
+        if path == Path::new("/") {
+            return Err(PolicyError::WholeSystem { origin: origin.into() });
+        }
+        let writable = matches!(kind, EntryKind::Rw | EntryKind::Scratch);
+        if writable && self.home.starts_with(path) && !self.grant_home {
+            return Err(PolicyError::TooWide { path: path.into(), origin: origin.into(), home: self.home.into() });
+        }
+        if path.starts_with("/proc") || path.starts_with("/dev") {
+            return Err(PolicyError::Conflict {
+                text: format!("{origin}: {} cannot be a root: the box has its own /proc and /dev", path.display()),
+                hint: "leave it out; docs/profiles.md lists what /proc and /dev hold inside".into(),
+            });
+        }
+        for own in self.own_dirs {
+            let overlaps = path.starts_with(own) || (*kind == EntryKind::Scratch && own.starts_with(path));
+            if overlaps {
+                return Err(PolicyError::OwnState { path: path.into(), state: own.clone(), origin: origin.into() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Without a writable root the working directory is the one, unless a root covers it already.
+    pub fn implicit(&mut self, cwd: &Resolved) -> Result<(), PolicyError> {
+        let path = cwd.path.as_path();
+        let mut roots = self.entries.iter().map(|(_, entry)| entry).filter(|entry| entry.kind.is_root());
+        let writable = |entry: &Entry| matches!(entry.kind, EntryKind::Rw | EntryKind::Scratch);
+        if roots.clone().any(writable) || roots.any(|root| path.starts_with(&root.path)) {
+            return Ok(());
+        }
+        let origin = Origin::BuiltIn("the working directory".into());
+        self.add(cwd.clone(), EntryKind::Rw, Rank::CommandLine, &origin, None)
+    }
+
+    /// Does a root of the user's hold `path`?
+    pub fn covers(&self, path: &Path) -> bool {
+        self.entries.iter().any(|(_, entry)| entry.kind.is_root() && path.starts_with(&entry.path))
+    }
+
+    pub fn toolchain(&mut self, found: Resolved) {
+        self.links.extend(found.links);
+        let entry = Entry {
+            path: found.path.into_path_buf(),
+            kind: EntryKind::System,
+            origin: Origin::BuiltIn("toolchains on PATH".into()),
+            why: None,
+            file: Some(found.kind),
+            id: Some(found.id),
+        };
+        self.entries.push((Rank::BuiltIn, entry));
+    }
+
+    /// A hide argument that exists is that path: the name itself, and for a symlink what it leads to as well.
+    fn hide(&mut self, text: &str, origin: &Origin, rank: Rank) {
+        let Some(named) = self.existing(text, origin) else { return };
+        self.as_path.push((rank, text.to_owned()));
+        let mut paths = vec![named.clone()];
+        if let Ok(target) = resolve(&named, self.cwd) {
+            self.links.extend(target.links);
+            let target = target.path.into_path_buf();
+            if target != named {
+                paths.push(target);
+            }
+        }
+        for path in paths.into_iter().filter(|path| path != Path::new("/")) {
+            let file = identity(&path).ok().and_then(|(_, kind)| match kind {
+                FileType::Directory => Some(Kind::Dir),
+                FileType::Symlink => None,
+                _ => Some(Kind::File),
+            });
+            let entry = Entry { path, kind: EntryKind::Hide, origin: origin.clone(), why: None, file, id: None };
+            self.entries.push((rank, entry));
+        }
+    }
+
+    /// A grant argument that exists is that path alone, and it beats any pattern.
+    fn grant(&mut self, text: &str, effect: Effect, origin: &Origin, rank: Rank) {
+        let Some(path) = self.existing(text, origin) else { return };
+        self.as_path.push((rank, text.to_owned()));
+        if let Some(text) = path.to_str() {
+            self.literals.push(NameRule { text: text.into(), literal: true, effect, rank, origin: origin.clone() });
+        }
+    }
+
+    /// The path that a hide or grant argument names literally: canonical but for its last component. In a profile only
+    /// an argument that begins with `/` or `~/` can be one: there the working directory says nothing.
+    fn existing(&self, text: &str, origin: &Origin) -> Option<PathBuf> {
+        let typed = matches!(origin, Origin::CommandLine(_));
+        if !typed && !text.starts_with('/') && !text.starts_with("~/") {
+            return None;
+        }
+        let asked = self.cwd.join(self.expand(Path::new(text), origin));
+        let name = asked.file_name()?;
+        let parent = resolve(asked.parent()?, self.cwd).ok()?;
+        let path = parent.path.join(name.as_ref());
+        identity(&path).ok().map(|_| path)
+    }
+}

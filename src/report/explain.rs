@@ -1,0 +1,135 @@
+//! The plan for people and for programs.
+
+use super::one_line;
+use crate::plan::{Plan, shown};
+use crate::policy::{Decision, EntryKind, Policy};
+use crate::profile::{Mode, NetMode};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+fn kind(kind: &EntryKind) -> &'static str {
+    match kind {
+        EntryKind::System => "system",
+        EntryKind::Made(_) => "made",
+        EntryKind::Private(_) => "private",
+        EntryKind::EmptyHome => "empty-home",
+        EntryKind::Proc => "proc",
+        EntryKind::Dev => "dev",
+        EntryKind::Socket => "socket",
+        EntryKind::Rw => "rw",
+        EntryKind::Ro => "ro",
+        EntryKind::Scratch => "scratch",
+        EntryKind::Hide => "hide",
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::DryRun => "dry-run",
+        Mode::Live => "live",
+    }
+}
+
+fn net(net: NetMode) -> &'static str {
+    match net {
+        NetMode::None => "none",
+        NetMode::Host => "host",
+    }
+}
+
+/// The whole plan as text.
+///
+/// # Errors
+/// Those of `out`.
+pub fn explain_text(policy: &Policy, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "profile  {}", policy.profiles.join(", "))?;
+    writeln!(out, "mode     {}", mode(policy.mode))?;
+    writeln!(out, "network  {}", net(policy.net))?;
+    writeln!(out, "home     {}", shown(&policy.home))?;
+    let asked = |entry: &&crate::policy::Entry| {
+        entry.kind.is_root() || matches!(entry.kind, EntryKind::Hide | EntryKind::Socket)
+    };
+    for entry in policy.entries.iter().filter(asked) {
+        let why = entry.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        writeln!(out, "{:<8} {} ({}{})", kind(&entry.kind), shown(&entry.path), entry.origin, one_line(&why))?;
+    }
+    for notice in &plan.notices {
+        writeln!(out, "notice   {}", one_line(notice))?;
+    }
+    let names: Vec<_> = policy.environment.iter().map(|(name, _)| name.to_string_lossy()).collect();
+    writeln!(out, "environment  {}", one_line(&names.join(" ")))?;
+    let mut stage = "";
+    for (number, (of, _, line)) in plan.lines().into_iter().enumerate() {
+        if of != stage {
+            writeln!(out, "{of}:")?;
+            stage = of;
+        }
+        writeln!(out, "  {:>3}  {}", number + 1, one_line(&line))?;
+    }
+    let hidden: Vec<(String, String)> = hidden(plan);
+    if !hidden.is_empty() {
+        writeln!(out, "hidden names:")?;
+        for (path, rule) in hidden {
+            writeln!(out, "       {} by {}", path, one_line(&rule))?;
+        }
+    }
+    Ok(())
+}
+
+/// Every name that the plan hides at launch, with its rule.
+fn hidden(plan: &Plan) -> Vec<(String, String)> {
+    use crate::plan::RootStep;
+    let mut out = Vec::new();
+    for step in &plan.root {
+        match step {
+            RootStep::Mask { at, rule, .. } => out.push((shown(at), rule.clone())),
+            RootStep::Overlay { at, whiteouts, .. } => {
+                out.extend(whiteouts.iter().map(|name| (shown(&at.join(&name.at)), name.rule.clone())));
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The whole plan as one object. Paths are as shown: one line, control characters escaped.
+pub fn explain_json(policy: &Policy, plan: &Plan) -> Value {
+    let steps: Vec<Value> = plan
+        .lines()
+        .into_iter()
+        .map(|(stage, name, line)| json!({ "stage": stage, "step": name, "text": line }))
+        .collect();
+    let entries: Vec<Value> = policy
+        .entries
+        .iter()
+        .map(|entry| json!({ "path": shown(&entry.path), "kind": kind(&entry.kind), "origin": entry.origin.to_string(), "why": entry.why }))
+        .collect();
+    let hidden: Vec<Value> =
+        hidden(plan).into_iter().map(|(path, rule)| json!({ "path": path, "rule": rule })).collect();
+    let names: Vec<String> = policy.environment.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+    json!({
+        "version": 1,
+        "profiles": policy.profiles,
+        "mode": mode(policy.mode),
+        "network": net(policy.net),
+        "home": shown(&policy.home),
+        "cwd": shown(&policy.cwd),
+        "entries": entries,
+        "environment": names,
+        "notices": plan.notices,
+        "hidden": hidden,
+        "steps": steps,
+    })
+}
+
+/// A decision as one object.
+pub fn decision_json(decision: &Decision) -> Value {
+    json!({
+        "path": decision.path.to_string_lossy(),
+        "access": decision.access,
+        "verdict": if decision.allowed { "allowed" } else { "denied" },
+        "rule": decision.rule,
+        "origin": decision.origin,
+        "remedy": decision.remedy,
+    })
+}

@@ -1,0 +1,160 @@
+//! The report of one run.
+
+use super::one_line;
+use crate::plan::{Plan, RootStep, shown};
+use crate::policy::{Access, EntryKind, Policy};
+use crate::profile::{Layer, Mode, NetMode};
+use crate::session::supervise::Outcome;
+use crate::session::{Counts, LayerChanges};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// What one run was and how it ended. `--report` writes it; `version` grows when a field changes its meaning.
+#[derive(Debug)]
+pub struct RunReport {
+    pub outcome: Outcome,
+    pub counts: Option<Counts>,
+    value: Value,
+    granted: Vec<String>,
+    degraded: Vec<Layer>,
+}
+
+fn layer_name(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Mounts => "mounts",
+        Layer::Landlock => "landlock",
+        Layer::Seccomp => "seccomp",
+        Layer::Netns => "netns",
+    }
+}
+
+impl RunReport {
+    pub fn new(policy: &Policy, plan: &Plan, outcome: &Outcome, session: Option<&str>) -> RunReport {
+        let hidden = plan.root.iter().fold(0, |sum, step| match step {
+            RootStep::Mask { .. } => sum + 1,
+            RootStep::Overlay { whiteouts, .. } => sum + whiteouts.len(),
+            _ => sum,
+        });
+        let command: Vec<String> = plan.exec.command.iter().map(|arg| shown(Path::new(arg))).collect();
+        let limits: Vec<String> =
+            plan.seal.lines().into_iter().filter(|(name, _)| *name == "limits").map(|(_, line)| line).collect();
+        let degraded: Vec<&str> = policy.degraded.iter().map(|layer| layer_name(*layer)).collect();
+        let roots: Vec<Value> = policy
+            .entries
+            .iter()
+            .filter(|entry| entry.kind.is_root())
+            .map(|entry| {
+                let access = match entry.kind {
+                    EntryKind::Ro => "ro",
+                    EntryKind::Scratch => "scratch",
+                    _ => "rw",
+                };
+                json!({ "path": shown(&entry.path), "access": access, "origin": entry.origin.to_string() })
+            })
+            .collect();
+        let value = json!({
+            "version": 1,
+            "command": command,
+            "profiles": policy.profiles,
+            "mode": match policy.mode { Mode::DryRun => "dry-run", Mode::Live => "live" },
+            "network": match policy.net { NetMode::None => "none", NetMode::Host => "host" },
+            "roots": roots,
+            "session": session,
+            "hidden": hidden,
+            "granted": policy.granted,
+            "degraded": degraded,
+            "limits": limits,
+            "notices": plan.notices,
+            "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
+        });
+        RunReport {
+            outcome: outcome.clone(),
+            counts: None,
+            value,
+            granted: policy.granted.clone(),
+            degraded: policy.degraded.clone(),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        let mut value = self.value.clone();
+        if let Outcome::Ended { ended, timed_out, duration } = &self.outcome {
+            value["status"] = json!(if *timed_out { 124 } else { ended.status() });
+            value["timed_out"] = json!(timed_out);
+            value["seconds"] = json!(duration.as_secs_f64());
+        }
+        value["changes"] = json!(self.counts);
+        value
+    }
+
+    /// What is said at the end: grants of this run alone, and layers that were given up.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.granted.is_empty() {
+            lines.push(format!("agentbox: granted for this run: {}", one_line(&self.granted.join(", "))));
+        }
+        if !self.degraded.is_empty() {
+            let lost: Vec<&str> = self.degraded.iter().map(|layer| layer_name(*layer)).collect();
+            lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
+        }
+        lines
+    }
+}
+
+/// What is said before a run about its policy.
+pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
+    let mut lines = Vec::new();
+    if policy.net == NetMode::Host {
+        lines.push(
+            "agentbox: the host's network is open: every host, and services on its loopback, can be reached; abstract \
+             unix sockets cannot"
+                .to_owned(),
+        );
+    }
+    for dir in &policy.dropped_path {
+        if crate::path::identity(dir).is_ok()
+            && policy.entries.iter().any(|e| e.kind.is_root() && dir.starts_with(&e.path))
+        {
+            lines.push(format!("agentbox: PATH entry {} leads to a place that is not visible inside", shown(dir)));
+        }
+    }
+    let git = command.first().and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "git");
+    let hidden = || {
+        policy.writable_roots().any(|root| {
+            let repository = root.path.join(".git");
+            crate::path::identity(&repository).is_ok() && !policy.decide(&repository, Access::Read).allowed
+        })
+    };
+    if git && hidden() {
+        lines.push("agentbox: .git is hidden inside (grant: --grant .git:rw)".to_owned());
+    }
+    lines
+}
+
+/// The last lines of a dry run.
+pub fn dry_run_lines(layers: &[LayerChanges], session: &str, policy: &Policy) -> Vec<String> {
+    let mut lines = Vec::new();
+    if layers.iter().all(LayerChanges::is_empty) {
+        lines.push("agentbox: dry run: nothing changed".to_owned());
+    } else {
+        let counts = Counts::of(layers);
+        let mut line = format!(
+            "agentbox: dry run {session}: {} created, {} modified, {} deleted; the host is unchanged",
+            counts.created, counts.modified, counts.deleted
+        );
+        if counts.refused > 0 {
+            line.push_str(&format!("; {} refused", counts.refused));
+        }
+        lines.push(line);
+        lines.push(format!(
+            "agentbox: see it again with `agentbox diff {session}`, drop it with `agentbox discard {session}`"
+        ));
+    }
+    let scratch: Vec<String> =
+        policy.entries.iter().filter(|e| e.kind == EntryKind::Scratch).map(|e| shown(&e.path)).collect();
+    if !scratch.is_empty() {
+        lines.push(format!("agentbox: scratch roots are live and not in this diff: {}", scratch.join(", ")));
+    }
+    lines
+}

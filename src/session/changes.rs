@@ -1,0 +1,184 @@
+//! What a command changed below one root, read from the upper layer of its overlay. Nothing here writes, follows a
+//! symlink or trusts a name: the layer was written by the command.
+
+use super::quote;
+use super::store::Layer;
+use super::tree::Tree;
+use super::walk;
+use rustix::fs::Stat;
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Is the name at this absolute host path hidden from the command? The flag says whether it is a directory.
+pub type Hidden<'a> = &'a dyn Fn(&Path, bool) -> bool;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Created,
+    Modified,
+    Deleted,
+    /// Another kind of file stands at the name, such as a symlink where a directory was.
+    TypeChanged,
+    ModeChanged,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Created => "created",
+            Kind::Modified => "modified",
+            Kind::Deleted => "deleted",
+            Kind::TypeChanged => "type-changed",
+            Kind::ModeChanged => "mode-changed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileKind {
+    File,
+    Dir,
+    Symlink(OsString),
+    Fifo,
+    Socket,
+    Device,
+}
+
+impl FileKind {
+    pub fn name(&self) -> &'static str {
+        match self {
+            FileKind::File => "file",
+            FileKind::Dir => "directory",
+            FileKind::Symlink(_) => "symlink",
+            FileKind::Fifo => "fifo",
+            FileKind::Socket => "socket",
+            FileKind::Device => "device",
+        }
+    }
+
+    pub(super) fn of(stat: &Stat) -> FileKind {
+        match stat.st_mode & libc::S_IFMT {
+            libc::S_IFDIR => FileKind::Dir,
+            libc::S_IFLNK => FileKind::Symlink(OsString::new()),
+            libc::S_IFIFO => FileKind::Fifo,
+            libc::S_IFSOCK => FileKind::Socket,
+            libc::S_IFCHR | libc::S_IFBLK => FileKind::Device,
+            _ => FileKind::File,
+        }
+    }
+}
+
+/// One side of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub kind: FileKind,
+    /// The permission bits with set-id and sticky, `07777`.
+    pub mode: u32,
+    pub size: u64,
+}
+
+impl Entry {
+    pub(super) fn of(stat: &Stat) -> Entry {
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        Entry { kind: FileKind::of(stat), mode: stat.st_mode & 0o7777, size }
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Dir
+    }
+}
+
+/// One changed name. A directory that was created or deleted is followed by one change for each name below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Relative to the root; empty for the root itself.
+    pub path: PathBuf,
+    pub kind: Kind,
+    pub old: Option<Entry>,
+    pub new: Option<Entry>,
+    /// Its content cannot be read by this user, so nothing can be said about it.
+    pub unreadable: bool,
+}
+
+/// A path and what is to be said about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    pub path: PathBuf,
+    pub text: String,
+}
+
+/// All changes below one root, and the two trees they were read from.
+#[derive(Debug)]
+pub struct LayerChanges {
+    pub root: PathBuf,
+    pub host: Tree,
+    pub upper: Tree,
+    /// Sorted by path, a parent before what is below it.
+    pub changes: Vec<Change>,
+    /// Hidden names below a directory that the command removed: they stay, and so do the directories on the way.
+    pub kept: Vec<PathBuf>,
+    /// Names that cannot be told or must not be followed.
+    pub refused: Vec<Remark>,
+    /// What is no change of content, mode or kind, yet worth a line: attributes, owners.
+    pub notes: Vec<Remark>,
+}
+
+impl LayerChanges {
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.kept.is_empty() && self.refused.is_empty() && self.notes.is_empty()
+    }
+
+    /// Leaves only what `keep` says of absolute host paths.
+    pub fn retain(&mut self, keep: impl Fn(&Path) -> bool) {
+        let root = &self.root;
+        self.changes.retain(|change| keep(&root.join(&change.path)));
+        self.kept.retain(|path| keep(&root.join(path)));
+        self.refused.retain(|remark| keep(&root.join(&remark.path)));
+        self.notes.retain(|remark| keep(&root.join(&remark.path)));
+    }
+}
+
+#[derive(Debug)]
+pub enum ChangesError {
+    /// The root or its layer is not there any more.
+    Open { path: PathBuf, errno: Errno },
+    /// A call failed on one name of the layer or of the root.
+    Look { path: PathBuf, errno: Errno },
+}
+
+impl fmt::Display for ChangesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangesError::Open { path, errno } => {
+                write!(f, "cannot open the directory {}: {errno}", quote::text(path.as_os_str()))
+            }
+            ChangesError::Look { path, errno } => {
+                write!(f, "cannot read the changes at {}: {errno}", quote::text(path.as_os_str()))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChangesError {}
+
+/// Reads what the layer says, compared with the root as it is now. Safe while the command runs: names that come and
+/// go meanwhile are told or not, nothing fails over them.
+///
+/// # Errors
+/// When the root or the layer cannot be opened, or a call fails for another reason than the name's own permissions.
+pub fn read(layer: &Layer, hidden: Hidden<'_>) -> Result<LayerChanges, ChangesError> {
+    let open = |path: &Path| Tree::open(path).map_err(|errno| ChangesError::Open { path: path.to_path_buf(), errno });
+    let (host, upper) = (open(&layer.root)?, open(&layer.upper)?);
+    let found = walk::walk(&host, &upper, &layer.root, hidden)?;
+    Ok(LayerChanges {
+        root: layer.root.clone(),
+        host,
+        upper,
+        changes: found.changes,
+        kept: found.kept,
+        refused: found.refused,
+        notes: found.notes,
+    })
+}

@@ -1,0 +1,183 @@
+//! One run: session layers, signals, terminal, launch, wait.
+
+use super::changes::{self, ChangesError};
+use super::signals::Signals;
+use super::supervise::{Outcome, SuperviseError, Watched, supervise};
+use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
+use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
+use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, launch, pid1};
+use crate::plan::Plan;
+use crate::policy::Policy;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+pub struct Settings<'a> {
+    pub plan: &'a Plan,
+    pub policy: &'a Policy,
+    pub state_dir: Option<PathBuf>,
+    pub injected: Option<Injected>,
+}
+
+/// Why a run did not begin, or could not be watched.
+#[derive(Debug)]
+pub enum RunError {
+    NoStateDir,
+    /// The state directory lies inside a writable root: its layers would be visible, and an overlay over itself.
+    StateInRoot {
+        state: PathBuf,
+        root: PathBuf,
+    },
+    Store(StoreError),
+    Stdio(DirectoryAsStdio),
+    Signals(nix::errno::Errno),
+    Launch(StepError),
+    Supervise(SuperviseError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::NoStateDir => write!(f, "no state directory for the session: HOME is not set"),
+            RunError::StateInRoot { state, root } => {
+                write!(f, "the state directory {} lies inside the writable root {}", state.display(), root.display())
+            }
+            RunError::Store(err) => err.fmt(f),
+            RunError::Stdio(err) => err.fmt(f),
+            RunError::Signals(errno) => write!(f, "cannot hold signals back: {errno}"),
+            RunError::Launch(err) => err.fmt(f),
+            RunError::Supervise(err) => err.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl RunError {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            RunError::NoStateDir => Some("set XDG_STATE_HOME to a directory that is yours, or run with --live".into()),
+            RunError::StateInRoot { .. } => Some("point XDG_STATE_HOME outside of the root, or run with --live".into()),
+            RunError::Store(err) => err.hint(),
+            RunError::Launch(err) => err.hint.clone(),
+            RunError::Stdio(_) => Some("redirect it from or to a file, a pipe or /dev/null".into()),
+            RunError::Signals(_) | RunError::Supervise(_) => None,
+        }
+    }
+}
+
+/// A run that ended, with its session where there is one.
+pub struct Finished {
+    pub outcome: Outcome,
+    session: Option<Session>,
+}
+
+impl Finished {
+    pub fn session_id(&self) -> Option<&str> {
+        self.session.as_ref().map(Session::id)
+    }
+
+    pub fn has_layers(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// What the command changed, judged by the rules of its own run.
+    ///
+    /// # Errors
+    /// The layer that cannot be read.
+    pub fn changes(&self) -> Result<Vec<LayerChanges>, ChangesError> {
+        let Some(session) = &self.session else { return Ok(Vec::new()) };
+        let hidden = judge(&session.record().policy);
+        session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
+    }
+
+    /// Writes the end of the run down; a session that changed nothing is removed.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn settle(self, status: u8, counts: Counts, nothing: bool) -> Result<(), StoreError> {
+        match self.session {
+            Some(session) if nothing => session.discard(),
+            Some(mut session) => session.finish(super::Outcome { status, counts }),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the session of a command that never ran.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn discard(self) -> Result<(), StoreError> {
+        self.session.map_or(Ok(()), Session::discard)
+    }
+}
+
+/// Runs the plan to its end.
+///
+/// # Errors
+/// What kept the command from running; what the box itself reports is in the outcome.
+pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
+    check_stdio().map_err(RunError::Stdio)?;
+    let session = new_session(settings)?;
+    match run_in(settings, session.as_ref()) {
+        Ok(outcome) => Ok(Finished { outcome, session }),
+        Err(err) => {
+            if let Some(session) = session {
+                // The first error is the one to tell; a session that stays behind is listed and can be discarded.
+                session.discard().ok();
+            }
+            Err(err)
+        }
+    }
+}
+
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome, RunError> {
+    let layers: Vec<LayerDirs> = session
+        .iter()
+        .flat_map(|session| session.layers())
+        .map(|Layer { upper, work, .. }| LayerDirs { upper: upper.clone(), work: work.clone() })
+        .collect();
+    // Before the clone: a signal in between would end the launcher and leave its caller without a word.
+    let signals = Signals::block().map_err(RunError::Signals)?;
+    let terminal = Terminal::find();
+    let inside = terminal.as_ref().and_then(Terminal::share);
+    let launched =
+        launch(Launch { plan: settings.plan, layers: &layers, terminal: inside, injected: settings.injected })
+            .map_err(RunError::Launch)?;
+    let Launched { pid, pidfd, channel } = launched;
+    let watched = Watched { pid, pidfd, channel };
+    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    // It fails for no reason that a run can have; signals would only stay blocked until the exit.
+    signals.release().ok();
+    Ok(outcome)
+}
+
+fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
+    let plan = settings.plan;
+    if plan.layers.is_empty() {
+        return Ok(None);
+    }
+    let Some(dir) = &settings.state_dir else { return Err(RunError::NoStateDir) };
+    if let Some(root) = plan.layers.iter().find(|root| dir.starts_with(root)) {
+        return Err(RunError::StateInRoot { state: dir.clone(), root: root.clone() });
+    }
+    let store = Store::open(dir).map_err(RunError::Store)?;
+    if let Some(root) = plan.layers.iter().find(|root| store.dir().starts_with(root)) {
+        return Err(RunError::StateInRoot { state: store.dir().to_path_buf(), root: root.clone() });
+    }
+    let new = NewSession {
+        command: plan.exec.command.clone(),
+        profiles: settings.policy.profiles.clone(),
+        roots: plan.layers.clone(),
+        policy: serde_json::to_value(settings.policy.record()).unwrap_or_default(),
+        created: SystemTime::now(),
+    };
+    store.create(&new).map(Some).map_err(RunError::Store)
+}
+
+impl Terminal {
+    /// A share for pid 1: its own descriptor of the terminal.
+    fn share(&self) -> Option<pid1::Terminal> {
+        Some(pid1::Terminal { fd: self.as_fd().try_clone_to_owned().ok()?, foreground: self.starts_in_foreground() })
+    }
+}

@@ -1,0 +1,375 @@
+//! The sessions of a user: where they lie, how one is made, found and listed.
+//!
+//! ```text
+//! $XDG_STATE_HOME/agentbox/sessions/ID/          mode 0700, locked (flock) while the run lives
+//!     session.json                               the record; written beside and renamed
+//!     layers/N/upper, layers/N/work              one overlay layer a writable root
+//! ```
+//! Nothing here follows a symlink below the state directory.
+
+use super::record::{NAME as RECORD, NewSession, Outcome, Record, errno_of};
+use super::remove;
+use super::store_error::StoreError;
+use super::tree::{self, DIRECTORY};
+use crate::path::resolve;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A session that is being made; it gets its own name when it is whole.
+const NEW: &str = ".new-";
+/// A session that is being deleted; what is left of it after a crash can be discarded by this name.
+pub(super) const GONE: &str = ".gone-";
+
+const PRIVATE: Mode = Mode::RWXU;
+
+/// One writable root and the layer that takes its writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    pub root: PathBuf,
+    pub upper: PathBuf,
+    pub work: PathBuf,
+}
+
+#[derive(Debug)]
+pub struct Store {
+    /// Canonical.
+    dir: PathBuf,
+    sessions: OwnedFd,
+}
+
+/// A session of this process. While it lives, nobody can discard it.
+#[derive(Debug)]
+pub struct Session {
+    id: String,
+    dir: PathBuf,
+    layers: Vec<Layer>,
+    record: Record,
+    sessions: OwnedFd,
+    /// The session's directory, locked.
+    lock: OwnedFd,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    Running,
+    Finished,
+    /// Its launcher was killed before it could write down the outcome.
+    Interrupted,
+    /// Half made or not readable; all that can be done with it is to discard it.
+    Broken(String),
+}
+
+/// A session as it lies in the store.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    pub id: String,
+    pub dir: PathBuf,
+    pub state: State,
+    pub record: Option<Record>,
+}
+
+impl Stored {
+    pub fn layers(&self) -> Vec<Layer> {
+        self.record.as_ref().map_or_else(Vec::new, |record| layers(&self.dir, &record.roots))
+    }
+}
+
+fn layers(dir: &Path, roots: &[PathBuf]) -> Vec<Layer> {
+    let layer = |(n, root): (usize, &PathBuf)| {
+        let base = dir.join("layers").join(n.to_string());
+        Layer { root: root.clone(), upper: base.join("upper"), work: base.join("work") }
+    };
+    roots.iter().enumerate().map(layer).collect()
+}
+
+impl Store {
+    /// Opens the store in the state directory `dir`, making it (mode 0700) where it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made, is a symlink, belongs to another user, or others may write to it.
+    pub fn open(dir: &Path) -> Result<Store, StoreError> {
+        // The usual case, and a refusal before anything is made in a directory of somebody else's.
+        if let Some(store) = Store::look(dir)? {
+            return Ok(store);
+        }
+        make(&dir.join("sessions"))?;
+        match Store::look(dir)? {
+            Some(store) => Ok(store),
+            None => Err(StoreError::io("open", &dir.join("sessions"), Errno::NOENT)),
+        }
+    }
+
+    /// Opens the store where there is one; makes nothing.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn look(dir: &Path) -> Result<Option<Store>, StoreError> {
+        let held = match rustix::fs::openat(CWD, dir, DIRECTORY, Mode::empty()) {
+            Ok(held) => held,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(StoreError::NotADirectory { path: dir.to_path_buf() }),
+            Err(errno) => return Err(StoreError::io("open", dir, errno)),
+        };
+        ours(&held, dir)?;
+        let path = dir.join("sessions");
+        let sessions = match rustix::fs::openat(&held, "sessions", DIRECTORY, Mode::empty()) {
+            Ok(sessions) => sessions,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(StoreError::NotADirectory { path }),
+            Err(errno) => return Err(StoreError::io("open", &path, errno)),
+        };
+        ours(&sessions, &path)?;
+        // The paths of the layers go to mount(2) and are compared with the roots: let them be canonical.
+        let found = resolve(&path, Path::new("/")).map_err(StoreError::Resolve)?;
+        Ok(Some(Store { dir: found.path.into_path_buf(), sessions }))
+    }
+
+    /// Where the sessions lie, canonical.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes a session, locked until the value is dropped. It appears in the store whole or not at all. Nothing is
+    /// synced to disk: a launch must not wait for one.
+    pub fn create(&self, new: &NewSession) -> Result<Session, StoreError> {
+        let id = fresh_id(new.created)?;
+        let staged = format!("{NEW}{id}");
+        let io = |what, errno| StoreError::io(what, &self.dir.join(&staged), errno);
+        let sessions = self.sessions.try_clone().map_err(|err| io("open", errno_of(&err)))?;
+        rustix::fs::mkdirat(&self.sessions, &staged, PRIVATE).map_err(|errno| io("make", errno))?;
+        let lock =
+            rustix::fs::openat(&self.sessions, &staged, DIRECTORY, Mode::empty()).map_err(|errno| io("open", errno))?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| io("lock", errno))?;
+        let record = Record::of(new);
+        let made = self.fill(&lock, &staged, &record).and_then(|()| self.publish(&staged, id, new.created));
+        let id = match made {
+            Ok(id) => id,
+            Err(err) => {
+                // The first error is the one to tell; a leftover can be discarded by its name.
+                remove::purge(self.sessions.as_fd(), OsStr::new(&staged)).ok();
+                return Err(err);
+            }
+        };
+        let dir = self.dir.join(&id);
+        let layers = layers(&dir, &record.roots);
+        Ok(Session { id, dir, layers, record, sessions, lock })
+    }
+
+    fn fill(&self, dir: &OwnedFd, staged: &str, record: &Record) -> Result<(), StoreError> {
+        let io = |what, path: &str, errno| StoreError::io(what, &self.dir.join(staged).join(path), errno);
+        let mkdir = |path: &str| rustix::fs::mkdirat(dir, path, PRIVATE).map_err(|errno| io("make", path, errno));
+        mkdir("layers")?;
+        for (n, root) in record.roots.iter().enumerate() {
+            let upper = format!("layers/{n}/upper");
+            mkdir(&format!("layers/{n}"))?;
+            mkdir(&upper)?;
+            mkdir(&format!("layers/{n}/work"))?;
+            let fd =
+                rustix::fs::openat(dir, &upper, DIRECTORY, Mode::empty()).map_err(|errno| io("open", &upper, errno))?;
+            mirror(root, &fd)?;
+        }
+        record.write(dir, RECORD).map_err(|errno| io("write", RECORD, errno))
+    }
+
+    /// Gives the whole session its name; another one when that is taken.
+    fn publish(&self, staged: &str, mut id: String, created: SystemTime) -> Result<String, StoreError> {
+        for _ in 0..32 {
+            match rustix::fs::renameat_with(&self.sessions, staged, &self.sessions, &id, RenameFlags::NOREPLACE) {
+                Ok(()) => return Ok(id),
+                Err(Errno::EXIST) => id = fresh_id(created)?,
+                Err(errno) => return Err(StoreError::io("name", &self.dir.join(&id), errno)),
+            }
+        }
+        Err(StoreError::io("name", &self.dir.join(&id), Errno::EXIST))
+    }
+
+    /// All sessions, the latest first; broken ones last.
+    pub fn list(&self) -> Result<Vec<Stored>, StoreError> {
+        let mut list = Vec::new();
+        for id in self.ids()? {
+            list.extend(self.read(&id)?);
+        }
+        let created = |stored: &Stored| stored.record.as_ref().map(|record| record.created);
+        list.sort_by(|a, b| created(b).cmp(&created(a)).then_with(|| b.id.cmp(&a.id)));
+        Ok(list)
+    }
+
+    fn ids(&self) -> Result<Vec<String>, StoreError> {
+        // A descriptor of its own: two readers of one share its position.
+        let dir = rustix::fs::openat(&self.sessions, ".", DIRECTORY, Mode::empty())
+            .and_then(|dir| tree::names(dir.as_fd()))
+            .map_err(|errno| StoreError::io("list", &self.dir, errno))?;
+        // Names that are not text are none of ours.
+        Ok(dir.into_iter().filter_map(|name| name.name.into_string().ok()).collect())
+    }
+
+    /// The session that `selector` names by its id or a unique prefix of it; without one, the latest session of this
+    /// project, which is one with a writable root at or above `cwd`.
+    pub fn find(&self, selector: Option<&str>, cwd: &Path) -> Result<Stored, StoreError> {
+        let Some(selector) = selector else {
+            let here = |stored: &Stored| {
+                stored.record.as_ref().is_some_and(|record| record.roots.iter().any(|root| cwd.starts_with(root)))
+            };
+            let found = self.list()?.into_iter().find(here);
+            return found.ok_or_else(|| StoreError::NoneHere { cwd: cwd.to_path_buf() });
+        };
+        let unknown = || StoreError::Unknown { selector: selector.to_owned() };
+        let mut ids = self.ids()?;
+        if !ids.iter().any(|id| id == selector) {
+            ids.retain(|id| id.starts_with(selector) && !selector.is_empty());
+        } else {
+            ids = vec![selector.to_owned()];
+        }
+        ids.sort();
+        match ids.as_slice() {
+            [] => Err(unknown()),
+            [id] => self.read(id)?.ok_or_else(unknown),
+            _ => Err(StoreError::Ambiguous { selector: selector.to_owned(), ids }),
+        }
+    }
+
+    /// `None` when the session is gone meanwhile, or not there yet.
+    fn read(&self, id: &str) -> Result<Option<Stored>, StoreError> {
+        let dir = self.dir.join(id);
+        let broken =
+            |why: String| Stored { id: id.to_owned(), dir: dir.clone(), state: State::Broken(why), record: None };
+        let held = match rustix::fs::openat(&self.sessions, id, DIRECTORY, Mode::empty()) {
+            Ok(held) => held,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Ok(Some(broken(format!("cannot open it: {errno}")))),
+        };
+        let running = match rustix::fs::flock(&held, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => false,
+            Err(Errno::WOULDBLOCK) => true,
+            Err(errno) => return Err(StoreError::io("lock", &dir, errno)),
+        };
+        if id.starts_with('.') {
+            // Being made or deleted at this moment, or left over from that.
+            return Ok((!running).then(|| broken("half made".to_owned())));
+        }
+        let record = Record::read(&held);
+        Ok(Some(match record {
+            Ok(record) => {
+                let state = match (running, &record.outcome) {
+                    (true, _) => State::Running,
+                    (false, Some(_)) => State::Finished,
+                    (false, None) => State::Interrupted,
+                };
+                Stored { id: id.to_owned(), dir, state, record: Some(record) }
+            }
+            Err(_) if running => Stored { id: id.to_owned(), dir, state: State::Running, record: None },
+            Err(why) => broken(why),
+        }))
+    }
+
+    /// Deletes a session and all that is in its layers.
+    ///
+    /// # Errors
+    /// `Running` while its command runs; else the call and the path that failed.
+    pub fn remove(&self, session: &Stored) -> Result<(), StoreError> {
+        remove::remove(self.sessions.as_fd(), &self.dir, &session.id)
+    }
+}
+
+impl Session {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Canonical.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Writes down how the run ended. The session stays locked until the value is dropped.
+    pub fn finish(&mut self, outcome: Outcome) -> Result<(), StoreError> {
+        self.record.outcome = Some(outcome);
+        let io = |errno| StoreError::io("write", &self.dir.join(RECORD), errno);
+        self.record.write(&self.lock, ".session.json").map_err(io)?;
+        rustix::fs::renameat(&self.lock, ".session.json", &self.lock, RECORD).map_err(io)
+    }
+
+    /// Deletes the session of this process, as one that changed nothing.
+    pub fn discard(self) -> Result<(), StoreError> {
+        remove::purge_session(self.sessions.as_fd(), self.dir.parent().unwrap_or(&self.dir), &self.id)
+    }
+}
+
+/// Makes a directory with mode 0700 and, first, those above it. Symlinks above it are the user's own way to place
+/// things and are followed; what stands at the end is judged by [`Store::look`].
+fn make(dir: &Path) -> Result<(), StoreError> {
+    let mkdir = || rustix::fs::mkdirat(CWD, dir, PRIVATE);
+    let made = match (mkdir(), dir.parent()) {
+        (Err(Errno::NOENT), Some(parent)) => {
+            make(parent)?;
+            mkdir()
+        }
+        (made, _) => made,
+    };
+    match made {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        // A read-only file system or a foreign parent does not matter where the directory is already there.
+        Err(errno) => match rustix::fs::statat(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::io("make", dir, errno)),
+        },
+    }
+}
+
+/// Refuses a directory that another user owns or may write to: he could swap a layer below us.
+fn ours(dir: &OwnedFd, path: &Path) -> Result<(), StoreError> {
+    let stat = rustix::fs::fstat(dir).map_err(|errno| StoreError::io("look at", path, errno))?;
+    let us = rustix::process::geteuid().as_raw();
+    if stat.st_uid != us {
+        return Err(StoreError::Foreign { path: path.to_path_buf(), owner: stat.st_uid, us });
+    }
+    if stat.st_mode & 0o022 != 0 {
+        return Err(StoreError::Loose { path: path.to_path_buf(), mode: stat.st_mode & 0o7777 });
+    }
+    Ok(())
+}
+
+/// Gives the upper directory the root's mode, owner and times: a merged directory shows its topmost layer's.
+fn mirror(root: &Path, upper: &OwnedFd) -> Result<(), StoreError> {
+    let io = |errno| StoreError::io("look at", root, errno);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let host = rustix::fs::openat2(CWD, root, flags, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS);
+    let stat = host.and_then(|fd| rustix::fs::statat(&fd, "", AtFlags::EMPTY_PATH)).map_err(io)?;
+    // Only root can give a file away; for anyone else the command finds itself the owner, as it would of a new file.
+    match rustix::fs::fchown(
+        upper,
+        Some(rustix::fs::Uid::from_raw(stat.st_uid)),
+        Some(rustix::fs::Gid::from_raw(stat.st_gid)),
+    ) {
+        Ok(()) | Err(Errno::PERM | Errno::INVAL) => {}
+        Err(errno) => return Err(io(errno)),
+    }
+    // After chown, which clears set-id bits, and past the umask.
+    rustix::fs::fchmod(upper, Mode::from_raw_mode(stat.st_mode & 0o7777)).map_err(io)?;
+    let time = |sec, nsec| Timespec { tv_sec: sec, tv_nsec: nsec };
+    let times = Timestamps {
+        last_access: time(stat.st_atime, i64::try_from(stat.st_atime_nsec).unwrap_or(0)),
+        last_modification: time(stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+    };
+    rustix::fs::futimens(upper, &times).map_err(io)
+}
+
+/// Ten hex digits: five that grow every 17 minutes, so that ids sort roughly by age, and five random ones.
+fn fresh_id(created: SystemTime) -> Result<String, StoreError> {
+    let mut random = [0; 4];
+    rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).map_err(StoreError::Random)?;
+    let time = created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() >> 10);
+    Ok(format!("{:05x}{:05x}", time & 0xf_ffff, u32::from_ne_bytes(random) & 0xf_ffff))
+}

@@ -1,0 +1,220 @@
+//! The command as a process: its status, its signals, its orphans, its descriptors.
+
+mod support;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{agentbox, alive, mark, prefix_text, prefix_with, start, wait_until};
+
+fn status(command: &[&str]) -> Option<i32> {
+    agentbox(command).stderr(Stdio::null()).status().unwrap().code()
+}
+
+fn stdout(command: &[&str]) -> String {
+    String::from_utf8(agentbox(command).output().unwrap().stdout).unwrap()
+}
+
+fn sh(script: &str) -> String {
+    String::from_utf8(Command::new("sh").args(["-c", script]).output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn the_status_is_the_commands() {
+    for code in [0, 1, 42, 255] {
+        assert_eq!(status(&["sh", "-c", &format!("exit {code}")]), Some(code));
+    }
+    // 34 is a real-time signal, for which no library has a name.
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("SEGV", 139), ("INT", 130), ("34", 162)] {
+        assert_eq!(status(&["sh", "-c", &format!("kill -{signal} $$")]), Some(code), "{signal}");
+    }
+    assert_eq!(status(&["agentbox-no-such-command"]), Some(127));
+    assert_eq!(status(&["/etc/passwd"]), Some(126));
+    assert_eq!(status(&["/"]), Some(126));
+}
+
+#[test]
+fn pid_1_that_dies_in_the_setup_is_a_failure_of_ours() {
+    let output = start(&prefix_with(&["--abort"]), &["true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("during the setup"));
+}
+
+#[test]
+fn a_supervisor_that_died_before_pid_1_was_bound_to_it_is_noticed() {
+    let mark = mark();
+    // The output ends when pid 1 has ended too.
+    let output = start(&prefix_with(&["--desert"]), &["sleep", &mark]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "boxless: the other side of the box is gone\n");
+    assert_eq!(alive(&mark), []);
+}
+
+/// Field case: the launcher is signalled and the program lives on. The shell starts it as shells without job control
+/// do, with INT and QUIT ignored.
+#[test]
+fn nothing_outlives_a_signalled_launcher() {
+    for signal in ["INT", "TERM", "HUP", "QUIT", "KILL"] {
+        let mark = mark();
+        let script = format!(
+            "{} sh -c 'ulimit -c 0; sleep {mark} & setsid sleep {mark} & wait' & p=$!; sleep .4; kill -{signal} $p; wait $p; echo $?",
+            prefix_text()
+        );
+        let code = sh(&script);
+        wait_until(&format!("no process after {signal}"), 1.5, || alive(&mark).is_empty());
+        let expected = match signal {
+            "INT" => "130\n",
+            "TERM" => "143\n",
+            "HUP" => "129\n",
+            "QUIT" => "131\n",
+            _ => "137\n",
+        };
+        assert_eq!(code, expected, "{signal}");
+    }
+}
+
+#[test]
+fn a_nohup_launcher_and_its_command_stay_at_a_hangup() {
+    let script =
+        format!("nohup {} sh -c 'sleep .6; echo stayed' & p=$!; sleep .3; kill -HUP $p; wait $p", prefix_text());
+    assert_eq!(sh(&script), "stayed\n");
+}
+
+#[test]
+fn a_signal_with_a_meaning_reaches_the_command_once_and_alone() {
+    let script = "import signal,time,subprocess,sys
+got=[]
+for s in (signal.SIGUSR1,signal.SIGUSR2,signal.SIGALRM,signal.SIGRTMIN+2,signal.SIGTERM): signal.signal(s,lambda n,f:got.append(n))
+child=subprocess.Popen(['sleep','5'])
+print('ready',flush=True)
+while signal.SIGTERM not in got: time.sleep(.01)
+time.sleep(.1); print(sorted(got)==sorted([10,12,14,signal.SIGRTMIN+2,15]),child.poll(),flush=True)";
+    let mut launcher = agentbox(&["python3", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = launcher.stdout.take().unwrap();
+    let mut first = [0; 6];
+    out.read_exact(&mut first).unwrap();
+    for signal in [10, 12, 14, 36, 15] {
+        agentbox::sys::kill(launcher.id() as i32, signal).unwrap();
+    }
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    launcher.wait().unwrap();
+    // TERM went to the group, so the child had ended; by USR1 it would have ended with -10.
+    assert_eq!(rest, "True -15\n");
+}
+
+#[test]
+fn a_stopped_and_continued_launcher_goes_on() {
+    let mut launcher = agentbox(&["sh", "-c", "sleep .5; exit 7"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    agentbox::sys::kill(launcher.id() as i32, libc::SIGSTOP).unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(launcher.try_wait().unwrap().is_none());
+    agentbox::sys::kill(launcher.id() as i32, libc::SIGCONT).unwrap();
+    assert_eq!(launcher.wait().unwrap().code(), Some(7));
+}
+
+#[test]
+fn without_a_terminal_a_stop_is_passed_on_and_undone() {
+    let script = format!(
+        "exec setsid {} sh -c 'echo up; sleep .4; echo done' </dev/null & p=$!; sleep .2; kill -TSTP $p; sleep .6; echo stopped; kill -CONT $p; wait $p",
+        prefix_text()
+    );
+    assert_eq!(sh(&script), "up\nstopped\ndone\n");
+    assert_eq!(stdout(&["sh", "-c", "(sleep .2; kill -CONT $$) & kill -STOP $$; echo back"]), "back\n");
+}
+
+#[test]
+fn the_time_limit_asks_and_then_kills() {
+    let limited = |command: &[&str]| {
+        let began = Instant::now();
+        let code = start(&prefix_with(&["--limit", "0.3"]), command).status().unwrap().code();
+        (code, began.elapsed().as_secs_f64())
+    };
+    let (code, took) = limited(&["sleep", "9"]);
+    assert_eq!((code, took < 1.5), (Some(124), true));
+    let (code, took) = limited(&["sh", "-c", "trap 'exit 3' TERM; kill -STOP $$; sleep 9 & wait"]);
+    assert_eq!((code, took < 1.5), (Some(124), true));
+    let (code, took) = limited(&["sh", "-c", "trap '' TERM; while :; do sleep .1; done"]);
+    assert_eq!((code, took > 2.0 && took < 4.0), (Some(124), true));
+    assert_eq!(limited(&["sh", "-c", "exit 5"]).0, Some(5));
+}
+
+#[test]
+fn background_children_end_with_the_command() {
+    let mark = mark();
+    let began = Instant::now();
+    assert_eq!(status(&["sh", "-c", &format!("sleep {mark} & setsid sleep {mark} & exit 0")]), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(alive(&mark), []);
+}
+
+#[test]
+fn orphans_are_reaped_and_no_status_is_stolen() {
+    let script = "import os,subprocess,time
+for i in range(300): subprocess.run(['sh','-c','(true &) ; exit 0'])
+print([subprocess.run(['sh','-c','exit 9']).returncode for i in range(50)].count(9));time.sleep(.5)
+print(sum('State:\\tZ' in open(f'/proc/{p}/status').read() for p in os.listdir('/proc') if p.isdigit()))";
+    assert_eq!(stdout(&["python3", "-c", script]), "50\n0\n");
+}
+
+#[test]
+fn pipes_and_output_are_the_commands() {
+    let agentbox = prefix_text();
+    assert_eq!(sh(&format!("echo hi | {agentbox} cat")), "hi\n");
+    assert_eq!(sh(&format!("{agentbox} head -c 209715200 /dev/zero | wc -c")).trim(), "209715200");
+    let script = format!("{agentbox} yes | head -1; echo ${{PIPESTATUS[0]}}");
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "y\n141\n");
+    let script = format!("exec setsid -w {agentbox} sh -c 'echo e >&2; echo o' </dev/null");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"o\n"[..], &b"e\n"[..]));
+}
+
+#[test]
+fn a_closed_output_is_seen_closed_while_the_command_runs() {
+    let mut launcher = agentbox(&["sh", "-c", "exec >&- 2>&-; sleep 1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The launcher itself holds a copy of what it inherited; what must not is pid 1.
+    let pid1 = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", launcher.id())).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", pid1.trim()));
+    if let Ok(fds) = fds {
+        let targets: Vec<_> = fds.flatten().map(|fd| std::fs::read_link(fd.path()).unwrap()).collect();
+        assert!(!targets.iter().any(|target| target.to_string_lossy().starts_with("pipe:")), "{targets:?}");
+        assert!(targets.len() <= 3, "{targets:?}");
+    }
+    launcher.wait().unwrap();
+}
+
+#[test]
+fn pid_1_shows_neither_arguments_nor_environment() {
+    let script = "for f in /proc/1/cmdline /proc/1/environ; do tr -d '\\0' <$f; done; cat /proc/1/comm; ls -l /proc/1/exe /proc/1/fd/";
+    let output = agentbox(&["sh", "-c", script]).env("SECRETX", "abc123").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("agentbox-init\n"), "{text}");
+    assert!(!text.contains("abc123") && !text.contains("boxless") && !text.contains("SECRETX"), "{text}");
+    // The twin: in the command's own environment it is.
+    assert_eq!(
+        agentbox(&["sh", "-c", "grep -c abc123 /proc/self/environ"]).env("SECRETX", "abc123").output().unwrap().stdout,
+        b"1\n"
+    );
+}
+
+#[test]
+fn the_command_starts_with_clean_signals() {
+    let script =
+        format!("trap '' INT QUIT TERM PIPE CHLD; {} grep -E 'SigBlk|SigIgn' /proc/self/status", prefix_text());
+    // 32 and 33 are glibc's own, which its posix_spawn leaves ignored in whatever a Rust program starts.
+    let status = sh(&script).replace("0000000180000000", "0000000000000000");
+    assert_eq!(status, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+}
+
+#[test]
+fn a_directory_as_stdin_is_refused() {
+    let output = agentbox(&["cat"]).stdin(std::fs::File::open("/").unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stdin is a directory"));
+}

@@ -1,0 +1,186 @@
+//! What the tests of running processes share: the launcher, a pseudo terminal, and a look at who is alive.
+#![allow(dead_code, reason = "each test crate uses its own part")]
+#![allow(clippy::unwrap_used, reason = "outside of a test function, but a test all the same")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The words before the command line that is to run in a box. The one place that knows which program makes it.
+pub fn prefix() -> Vec<String> {
+    // target/debug/agentbox -> target/debug/examples/boxless, which cargo builds before the tests.
+    let mut program = PathBuf::from(env!("CARGO_BIN_EXE_agentbox"));
+    program.set_file_name("examples");
+    program.push("boxless");
+    vec![program.display().to_string(), "--".into()]
+}
+
+/// The launcher's own options before the `--`.
+pub fn prefix_with(options: &[&str]) -> Vec<String> {
+    let mut words = prefix();
+    let at = words.len() - 1;
+    words.splice(at..at, options.iter().map(|option| (*option).to_owned()));
+    words
+}
+
+/// The same as shell text.
+pub fn prefix_text() -> String {
+    prefix().join(" ")
+}
+
+pub fn agentbox(command: &[&str]) -> Command {
+    start(&prefix(), command)
+}
+
+pub fn start(prefix: &[String], command: &[&str]) -> Command {
+    let mut launcher = Command::new(&prefix[0]);
+    launcher.args(&prefix[1..]).args(command);
+    launcher
+}
+
+/// A duration for `sleep` that no other process of this machine has: a mark by which to find what was left alive.
+pub fn mark() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("777.{}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The processes of the host that have `word` among their arguments.
+pub fn alive(word: &str) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        if line.split(|&byte| byte == 0).any(|arg| arg == word.as_bytes()) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Waits until `done`, or fails after `seconds`.
+pub fn wait_until(what: &str, seconds: f64, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    while !done() {
+        assert!(Instant::now() < end, "not within {seconds} s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A pseudo terminal with a session of its own on it.
+pub struct Pty {
+    master: File,
+    slave: OwnedFd,
+    child: Child,
+    output: Arc<Mutex<Vec<u8>>>,
+    /// Up to where `expect` has read.
+    seen: usize,
+}
+
+impl Pty {
+    /// Runs a command line as the session's leader, on a terminal of 24 lines and 80 columns.
+    pub fn start(command: &[&str]) -> Pty {
+        let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = nix::pty::openpty(&size, None).unwrap();
+        for fd in [&pty.master, &pty.slave] {
+            rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC).unwrap();
+        }
+        let side = || Stdio::from(pty.slave.try_clone().unwrap());
+        let child = Command::new("setsid")
+            .arg("--ctty")
+            .args(command)
+            .envs([("TERM", "dumb"), ("PS1", "READY> "), ("HISTFILE", "")])
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .spawn()
+            .unwrap();
+        let master = File::from(pty.master);
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let (mut reader, sink) = (master.try_clone().unwrap(), Arc::clone(&output));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(got @ 1..) = reader.read(&mut buffer) {
+                sink.lock().unwrap().extend(&buffer[..got]);
+            }
+        });
+        Pty { master, slave: pty.slave, child, output, seen: 0 }
+    }
+
+    /// An interactive shell with job control, at its prompt.
+    pub fn shell() -> Pty {
+        let mut pty = Pty::start(&["bash", "--norc", "--noprofile", "-i"]);
+        pty.expect("READY> ");
+        pty
+    }
+
+    pub fn send(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits for `text` in what comes after the last match, and returns what came before it.
+    pub fn expect(&mut self, text: &str) -> String {
+        self.expect_within(text, 10.0)
+    }
+
+    pub fn expect_within(&mut self, text: &str, seconds: f64) -> String {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        loop {
+            let output = self.output.lock().unwrap();
+            let new = &output[self.seen..];
+            if let Some(at) = new.windows(text.len()).position(|window| window == text.as_bytes()) {
+                let before = String::from_utf8_lossy(&new[..at]).into_owned();
+                self.seen += at + text.len();
+                return before;
+            }
+            assert!(
+                Instant::now() < end,
+                "{text:?} did not come after {:?} but {:?}",
+                String::from_utf8_lossy(&output[..self.seen]),
+                String::from_utf8_lossy(new)
+            );
+            drop(output);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// All output that was not yet read, after a pause in which more could have come.
+    pub fn rest(&mut self) -> String {
+        std::thread::sleep(Duration::from_millis(300));
+        let output = self.output.lock().unwrap();
+        let rest = String::from_utf8_lossy(&output[self.seen..]).into_owned();
+        self.seen = output.len();
+        rest
+    }
+
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.master, size).unwrap();
+    }
+
+    pub fn state(&self) -> nix::sys::termios::Termios {
+        nix::sys::termios::tcgetattr(&self.slave).unwrap()
+    }
+
+    /// Waits for the end of the session's leader.
+    pub fn finish(mut self) -> i32 {
+        let mut status = None;
+        wait_until("the end of the session", 10.0, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        // The hangup of the terminal ends the rest of the session. Already waited for after `finish`.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
