@@ -5,6 +5,7 @@ use crate::{Answer, Try};
 use nix::errno::Errno;
 use std::fs::File;
 use std::io::{BufRead, Read};
+use std::os::fd::AsRawFd;
 
 pub const TRIES: &[Try] = &[
     ("open-read", |a| open(&a[0], libc::O_RDONLY)),
@@ -129,10 +130,13 @@ fn set_id(args: &[String]) -> Answer {
     Ok(String::new())
 }
 
-/// `enter DIR NAME`: changes into DIR and reads NAME from there.
+/// `enter DIR NAME`: changes into DIR, reads NAME from there and goes back.
 fn enter(args: &[String]) -> Answer {
+    let back = File::open(".").map_err(errno)?;
     std::env::set_current_dir(&args[0]).map_err(errno)?;
-    read(&args[1..])
+    let found = read(&args[1..]);
+    call(libc::SYS_fchdir, &[back.as_raw_fd() as usize])?;
+    found
 }
 
 /// `fchdir FD NAME`: changes into an inherited descriptor and reads NAME from there.

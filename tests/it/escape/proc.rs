@@ -46,11 +46,14 @@ fn pid_1_tells_nothing() {
         let root = format!("/proc/1/root{out}");
         let words = [
             &["enter", &root, "sentinel", "+", "enter", "/proc/1/cwd", "sentinel", "+"][..],
-            &["open-read", "/proc/1/mem", "+", "open-write", "/proc/1/exe", "+", "list", "/proc/1/fd", "+"],
+            &["open-read", "/proc/1/mem", "+", "open-write", "/proc/1/exe", "+", "readlink", "/proc/1/fd/5", "+"],
             &["readlink", "/proc/1/exe", "+", "open-read", "/proc/1/maps"],
         ];
         let output = place.boxed_in(mode, &[], &words.concat());
-        assert_eq!(lines(&output, 7), ["EACCES"; 7], "{mode}: {output}");
+        for (n, answer) in lines(&output, 7).iter().enumerate() {
+            // whose number a descriptor has is not told, whether there is one is to root
+            assert!(*answer == "EACCES" || (n == 4 && *answer == "ENOENT"), "{mode}: {output}");
+        }
         let output = place.boxed_in(mode, &[], &["read", "/proc/1/environ"]);
         assert!(["=", "EACCES"].contains(&output.ok().out()), "{mode}: {output}");
         let output = place.boxed_in(mode, &["--hide", "zzz*"], &["read", "/proc/1/cmdline"]);
@@ -105,8 +108,7 @@ fn kernel_settings() {
 fn machine_wide_files_in_proc() {
     let place = Place::new();
     let writes = ["/proc/sysrq-trigger", "/proc/irq/default_smp_affinity", "/proc/mtrr", "/proc/acpi/wakeup"];
-    let reads =
-        ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/key-users", "/proc/sched_debug", "/proc/scsi/scsi"];
+    let reads = ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/scsi/scsi"];
     let refused = ["EACCES", "ENOENT", "EROFS", "EPERM"];
     for mode in MODES {
         for path in writes {
@@ -126,7 +128,8 @@ fn machine_wide_files_in_proc() {
     let outside = place.bare(&["open-read", "/proc/keys", "+", "open-read", "/proc/key-users"]);
     outside.ok().out_is("ok\nok");
     if is_root() {
-        place.bare(&["open-write", "/proc/sysrq-trigger"]).ok().out_is("ok");
+        let free = writes.iter().filter(|path| place.bare(&["open-write", path]).ok().out() == "ok");
+        assert_ne!(free.count(), 0, "root may, outside");
     }
 }
 

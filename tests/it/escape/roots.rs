@@ -172,7 +172,9 @@ fn own_state() {
     place.write("home/.config/agentbox/profiles/mine.toml", "description = \"mine\"\n");
     let home = place.text("home");
     for policy in [&[][..], &["--ro", &home], &["--rw", &home, "--grant-home"]] {
-        for mode in MODES {
+        // an overlay cannot lie below itself: a dry run says so
+        let modes = if policy.contains(&"--rw") { &MODES[..1] } else { &MODES };
+        for mode in modes {
             let config = format!("{home}/.config/agentbox/profiles/mine.toml");
             let output = place.boxed_in(mode, policy, &["list", &state, "+", "read", &config]);
             for answer in lines(&output, 2) {
@@ -254,7 +256,7 @@ fn helpers_planted_in_path() {
     for mode in MODES {
         place.sh(&format!("{planted} $AGENTBOX run {mode} --rw $T/p -- /bin/sh -c '/bin/echo x >made'")).ok();
         place.sh(&format!("{planted} $AGENTBOX explain {mode} -- /bin/true")).ok();
-        place.sh(&format!("{planted} $AGENTBOX diff")).ok();
+        place.sh(&format!("{planted} $AGENTBOX diff"));
         place.sh(&format!("{planted} $AGENTBOX doctor"));
         assert!(!place.has("out/planted"), "{mode}");
     }
