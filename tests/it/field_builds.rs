@@ -32,14 +32,14 @@ fn second_npm_install_and_test() {
 fn second_cargo_build_and_test() {
     let Some(cargo) = cargo() else { return };
     for mode in MODES {
-        let ran = Case::new().with("CARGO", &cargo).run(
+        let ran = Case::new().with_cargo(&cargo).run(
             mode,
             r#"
             export PATH=$(dirname $CARGO):$PATH; cargo init -q --name a --vcs none; cargo init -q --lib --name b --vcs none b; mkdir -p .cargo; printf '[env]\nFROM_CONFIG = "yes"\n' >.cargo/config.toml
             printf '[package]\nname="a"\nversion="0.1.0"\nedition="2021"\n[dependencies]\nb={path="b"}\n' >Cargo.toml; echo 'fn main(){println!("cargo:rustc-env=BUILT=1")}' >build.rs
             echo 'fn main(){println!("{} {} {}",env!("BUILT"),env!("FROM_CONFIG"),std::any::type_name::<fn()>().len()>0)} #[test] fn t(){}' >src/main.rs
             cargo test -q --offline >&2 && cargo build -q --offline; echo $?
-            box() { $AB --rw $T/p --ro "$(dirname $(dirname $CARGO))" -- sh -c "$1"; }
+            box() { $AB --rw $T/p $GRANT -- sh -c "$1"; }
             box 'cargo build --offline 2>&1 | grep -c Compiling; cargo test -q --offline >&2; echo $?; echo "// more" >>src/main.rs; cargo build --offline 2>&1 | grep -c Compiling; ./target/debug/a'
             box 'cargo clean -q; echo $?; cargo build -q --offline; echo $?; ./target/debug/a'
             cargo build -q --offline; echo $?
@@ -96,7 +96,7 @@ fn second_java_build() {
             mkdir -p src/p target/classes .mvn; echo 'package p; public class A { public static void main(String[] a) { System.out.println("java " + B.v); } }' >src/p/A.java; echo 'package p; class B { static int v = 1; }' >src/p/B.java
             echo '<project><modelVersion>4.0.0</modelVersion><groupId>g</groupId><artifactId>a</artifactId><version>1</version><packaging>pom</packaging></project>' >pom.xml
             build='javac -d target/classes src/p/*.java && jar cfe target/a.jar p.A -C target/classes . && java -jar target/a.jar'
-            sh -c "$build" && mvn -B -o -q validate >&2; echo $?
+            sh -c "$build" && mvn -Dmaven.repo.local=$HOME/outside -B -o -q validate >&2; echo $?
             $AB --rw $T/p -- sh -c "$build; echo \$?; sed -i 's/v = 1/v = 2/' src/p/B.java; $build; mvn -B -o -q validate >&2; echo \$?; rm -rf target; mkdir -p target/classes; $build"
             "#,
         );

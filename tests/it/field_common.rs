@@ -41,9 +41,11 @@ impl Case {
         Case { place: place.env("XDG_STATE_HOME", state) }
     }
 
-    /// One more variable for the scripts.
-    pub fn with(self, name: &str, value: &Path) -> Case {
-        Case { place: self.place.env(name, value.display().to_string()) }
+    /// The toolchain of this cargo comes first on the PATH, and `$GRANT` is what shows it to the box.
+    pub fn with_cargo(self, cargo: &Path) -> Case {
+        let toolchain = cargo.ancestors().nth(2).expect("a toolchain has a bin directory").display().to_string();
+        let grant = if toolchain == "/usr" { String::new() } else { format!("--ro {toolchain}") };
+        Case { place: self.place.env("CARGO", cargo.display().to_string()).env("GRANT", grant) }
     }
 
     /// One more file below `$T`.

@@ -120,7 +120,7 @@ fn why_agrees_with_the_run() {
             mkdir -p d/.hid .github node_modules/.bin sub/deep $HOME/.ssh $T/ref/r; for f in a .env .gitignore d/k.pem d/.hid/f d/ok .github/w.yml node_modules/.bin/x sub/deep/f frozen $T/ref/r/f $T/ref/.env $T/out/o $HOME/.ssh/id $HOME/.bashrc; do echo 1 >$f; done
             ln -s a link; ln -s $T/out/o away; ln -s .env alias; printf '[filesystem]\nrw=["."]\nfreeze=["frozen"]\n' >$T/f.toml
             policy="-p default -p $T/f.toml --ro $T/ref --ro $T/p/sub --hide d/ok"
-            files=$(for f in a .env .gitignore d/k.pem d/.hid/f d/ok .github/w.yml node_modules/.bin/x sub/deep/f frozen link away alias; do echo $T/p/$f; done; echo $T/ref/r/f $T/ref/.env $T/out/o $HOME/.ssh/id $HOME/.bashrc /etc/shadow /etc/resolv.conf /usr/bin/env)
+            files=$(for f in a .env .gitignore d/k.pem d/.hid/f d/ok .github/w.yml node_modules/.bin/x sub/deep/f frozen link alias; do echo $T/p/$f; done; echo $T/ref/r/f $T/ref/.env $T/out/o $HOME/.ssh/id $HOME/.bashrc /etc/shadow /etc/resolv.conf /usr/bin/env $T/p/away)
             for f in $files; do
                 agentbox why $policy $f >/dev/null; echo "r $f $?"; agentbox why $policy --write $f >/dev/null; echo "w $f $?"
             done >$T/said

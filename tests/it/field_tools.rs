@@ -28,11 +28,11 @@ fn npm_install_without_a_cache() {
 fn cargo_builds_offline() {
     let Some(cargo) = cargo() else { return };
     for mode in MODES {
-        let ran = Case::new().with("CARGO", &cargo).run(
+        let ran = Case::new().with_cargo(&cargo).run(
             mode,
             r#"
             export PATH=$(dirname $CARGO):$PATH; cargo init -q --name a --vcs none
-            $AB --net none --ro "$(dirname $(dirname $CARGO))" --rw $T/p -- sh -c 'cargo build -q --offline && ./target/debug/a'; echo $?
+            $AB --net none $GRANT --rw $T/p -- sh -c 'cargo build -q --offline && ./target/debug/a'; echo $?
             "#,
         );
         ran.prints("Hello, world!\n0\n");
@@ -136,9 +136,9 @@ fn pseudo_terminal_inside() {
         let ran = Case::new().run(
             mode,
             r#"
-            script -qfc "sleep 30" /dev/null </dev/null >/dev/null & other=$!
+            export SHELL=/bin/sh; script -qfc "sleep 30" /dev/null </dev/null >/dev/null & other=$!
             $AB --rw $T/p -- sh -c '/usr/bin/python3 -c "import os;m,s=os.openpty();print(os.ttyname(s))"; echo $?
-                script -qec "stty size; exit 3" /dev/null </dev/null | tr -d "\r"; ls /dev/pts; stat -Lc %F /dev/ptmx'; kill $other
+                SHELL=/bin/sh script -qec "stty size; exit 3" /dev/null </dev/null | tr -d "\r"; ls /dev/pts; stat -Lc %F /dev/ptmx'; kill $other
             "#,
         );
         ran.prints("/dev/pts/0\n0\n0 0\nptmx\ncharacter special file\n");

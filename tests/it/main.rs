@@ -15,7 +15,9 @@
     reason = "tests work in directories of their own and read their own environment"
 )]
 
+mod agree;
 mod common;
+<<<<<<< HEAD
 mod field_builds;
 mod field_common;
 mod field_hide;
@@ -28,3 +30,9 @@ mod field_roots;
 mod field_speed;
 mod field_start;
 mod field_tools;
+=======
+mod docs;
+mod escape;
+mod fault;
+mod layering;
+>>>>>>> tests

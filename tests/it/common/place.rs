@@ -270,7 +270,7 @@ impl Place {
         if let Some(mut pipe) = child.stdin.take() {
             let input = input.to_vec();
             std::thread::spawn(move || {
-                drop(pipe.write_all(&input)); // the command may end without reading all of it
+                pipe.write_all(&input).ok(); // the command may end without reading all of it
             });
         }
         let stdout = collect(child.stdout.take().expect("stdout is piped"));
@@ -321,7 +321,7 @@ impl Drop for Place {
 
 /// Gives the owner every right on each directory, so that it can be emptied: work directories of overlays have mode 000.
 fn open_up(dir: &Path) {
-    drop(std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))); // removal names what stays
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).ok(); // removal names what stays
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             open_up(&entry.path());
@@ -333,15 +333,15 @@ fn collect(mut pipe: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<St
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        drop(pipe.read_to_end(&mut bytes)); // what was read so far counts
-        drop(sender.send(String::from_utf8_lossy(&bytes).into_owned())); // nobody may wait any more
+        pipe.read_to_end(&mut bytes).ok(); // what was read so far counts
+        sender.send(String::from_utf8_lossy(&bytes).into_owned()).ok(); // nobody may wait any more
     });
     receiver
 }
 
 fn kill_group(leader: i32) {
     let group = nix::unistd::Pid::from_raw(leader);
-    drop(nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL)); // it may be gone already
+    nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).ok(); // it may be gone already
 }
 
 /// The bytes of a path, for comparing with what a program printed.
