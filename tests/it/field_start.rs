@@ -224,7 +224,7 @@ fn nothing_left_behind() {
             open_up
             private <<'EOS'
             cp $(command -v agentbox) $T/bin; mount --bind $T /mnt; for d in /tmp /var/tmp /run; do mount -t tmpfs -o mode=1777 t $d; done
-            export T=/mnt AB="/mnt/bin/agentbox ${AB#* }" HOME=/mnt/home XDG_RUNTIME_DIR=/run/user; mkdir -m 777 /run/user; cd /mnt/p
+            export T=/mnt XDG_STATE_HOME=/mnt/state AB="/mnt/bin/agentbox ${AB#* }" HOME=/mnt/home XDG_RUNTIME_DIR=/run/user; mkdir -m 777 /run/user; cd /mnt/p
             count() { find /tmp /var/tmp /run /dev/shm 2>/dev/null | wc -l; }
             a=$(count)
             for i in $(seq 20); do drop $AB --rw $T/p -- true || echo FAIL; done

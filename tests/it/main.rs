@@ -17,7 +17,9 @@
 
 mod agree;
 mod common;
-<<<<<<< HEAD
+mod docs;
+mod escape;
+mod fault;
 mod field_builds;
 mod field_common;
 mod field_hide;
@@ -30,9 +32,4 @@ mod field_roots;
 mod field_speed;
 mod field_start;
 mod field_tools;
-=======
-mod docs;
-mod escape;
-mod fault;
 mod layering;
->>>>>>> tests
