@@ -3,7 +3,7 @@
 use super::names::{Inside, NameVerdict, Scratch};
 use super::{Access, Decision, Entry, EntryKind, Policy};
 use crate::host::{Mount, mounts_below};
-use crate::path::{self, Found, Judge as _, Kind, ScanNotice, Verdict};
+use crate::path::{self, Found, Kind, ScanNotice, Verdict};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashSet;
