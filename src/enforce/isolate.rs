@@ -2,7 +2,7 @@
 
 use super::wire::{self, Order, Wait};
 use super::{Injected, StepError, USERNS_HINT};
-use crate::plan::{IdMap, Isolate, Namespace};
+use crate::plan::{IdMap, Isolate, NOBODY, Namespace};
 use crate::sys::{self, CloneFlags};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,9 +32,16 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
         result.map_err(|err| StepError::new(isolate, format!("writing {path}: {err}")).hint(USERNS_HINT))
     };
     match isolate.ids {
-        IdMap::Whole => {
-            write("uid_map", "0 0 4294967295")?;
-            write("gid_map", "0 0 4294967295")
+        IdMap::Whole | IdMap::Swapped => {
+            let swapped = isolate.ids == IdMap::Swapped;
+            for file in ["uid_map", "gid_map"] {
+                // All ids that this process itself has: in a container that is not the whole range, and the kernel
+                // takes no id that its parent lacks.
+                let ours = std::fs::read_to_string(format!("/proc/self/{file}"))
+                    .map_err(|err| StepError::new(isolate, format!("reading /proc/self/{file}: {err}")))?;
+                write(file, &id_map(&ours, swapped))?;
+            }
+            Ok(())
         }
         IdMap::Own { uid, gid } => {
             // Before gid_map, or the kernel refuses it to an ordinary user: dropping a group could widen access.
@@ -43,6 +50,32 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
             write("gid_map", &format!("{gid} {gid} 1"))
         }
     }
+}
+
+/// A map that leaves every id of `ours` its number; with `swapped` root and [`NOBODY`] change theirs.
+fn id_map(ours: &str, swapped: bool) -> String {
+    let mut out = String::new();
+    for line in ours.lines() {
+        let mut fields = line.split_ascii_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(start)), Some(Ok(_)), Some(Ok(count))) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let mut from = start;
+        let end = start + count;
+        for (id, other) in [(0, u64::from(NOBODY)), (u64::from(NOBODY), 0)] {
+            if swapped && (from..end).contains(&id) {
+                if id > from {
+                    out.push_str(&format!("{from} {from} {}\n", id - from));
+                }
+                out.push_str(&format!("{other} {id} 1\n"));
+                from = id + 1;
+            }
+        }
+        if end > from {
+            out.push_str(&format!("{from} {from} {}\n", end - from));
+        }
+    }
+    out
 }
 
 /// The new process while it only waits.
@@ -69,5 +102,19 @@ impl Trusted {
             sys::loopback_up().map_err(|errno| StepError::new(step, errno))?;
         }
         Ok(Isolated(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::id_map;
+
+    #[test]
+    fn every_id_that_we_have_is_mapped_once() {
+        assert_eq!(id_map("         0          0 4294967295\n", false), "0 0 4294967295\n");
+        let swapped = "65534 0 1\n1 1 65533\n0 65534 1\n65535 65535 4294901760\n";
+        assert_eq!(id_map("0 0 4294967295\n", true), swapped);
+        assert_eq!(id_map("0 1000 1\n1 100000 65533\n", true), "65534 0 1\n1 1 65533\n");
+        assert_eq!(id_map("0 1000 1\n", false), "0 0 1\n");
     }
 }

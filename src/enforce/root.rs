@@ -86,6 +86,17 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
     }
 }
 
+/// A /proc of the own pid namespace; read-only where the kernel grants no other (inside a box that root started with
+/// `--nested`).
+fn fresh_proc(attributes: MountAttrFlags) -> Result<OwnedFd> {
+    match new_file_system("proc", &[], attributes) {
+        Err(MountError::Errno(_, Errno::PERM)) => {
+            new_file_system("proc", &[], attributes | MountAttrFlags::MOUNT_ATTR_RDONLY)
+        }
+        other => other,
+    }
+}
+
 struct Builder<'a> {
     new: Option<OwnedFd>,
     scratch: Option<OwnedFd>,
@@ -129,6 +140,7 @@ impl Builder<'_> {
                 Some(path) => self.device(&path, Path::new("/dev/console")),
                 None => Ok(()),
             },
+            RootStep::ProcForNested { writable } => self.proc_for_nested(*writable),
             RootStep::Proc => self.proc(),
             RootStep::PidMax { processes } => self.pid_max(*processes),
             RootStep::ProcReadOnly { at } => self.proc_read_only(Path::new(at)),
@@ -220,10 +232,25 @@ impl Builder<'_> {
     fn proc(&self) -> Result<()> {
         let attributes =
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let proc = new_file_system("proc", &[], attributes)?;
+        let proc = fresh_proc(attributes)?;
         call("move_mount", attach_at(&proc, self.new_root()?, Path::new("/proc")))?;
         leak(proc);
         Ok(())
+    }
+
+    /// A directory over /proc, the proc in it, and the visible /proc over both: what lies below a mount has no path.
+    fn proc_for_nested(&mut self, writable: bool) -> Result<()> {
+        let mut attributes =
+            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        if !writable {
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+        let dir = self.numbered_dir("nested", 0o755)?;
+        call("mkdirat", mkdirat(&dir, "proc", Mode::from_raw_mode(0o755)))?;
+        let cover = call("open_tree", clone_tree(dir.as_fd(), Path::new(""), false))?;
+        call("move_mount", attach_at(&cover, self.new_root()?, Path::new("/proc")))?;
+        let proc = fresh_proc(attributes)?;
+        call("move_mount", attach_at(&proc, self.new_root()?, Path::new("/proc/proc")))
     }
 
     fn pid_max(&self, processes: u64) -> Result<()> {

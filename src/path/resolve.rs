@@ -3,6 +3,7 @@
 //! A path is resolved component by component beneath held descriptors, and each symlink crossed is recorded, so that
 //! every spelling the user knows can be rebuilt inside. Nothing here follows a link that it does not report.
 
+use super::plain::open_plain;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -133,7 +134,7 @@ pub fn resolve(path: &Path, cwd: &Path) -> Result<Resolved, ResolveError> {
     let asked = absolute(path, cwd);
     // One call settles the usual case: no symlink anywhere on the way.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    match rustix::fs::openat2(rustix::fs::CWD, &asked, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+    match open_plain(rustix::fs::CWD, &asked, flags, ResolveFlags::empty()) {
         Ok(fd) => finish(&asked, lexical(&asked), Vec::new(), &fd),
         Err(Errno::LOOP | Errno::NOENT) => walk(&asked),
         Err(errno) => Err(ResolveError::Io { at: asked.clone(), asked, errno }),

@@ -26,12 +26,18 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
     let mut compiler =
         Compiler { policy, facts, surveys, steps: Vec::new(), layers: Vec::new(), notices: policy.notices.clone() };
+    if policy.nested {
+        compiler.notices.push("nested: no Landlock path rules, for any of them forbids every mount inside".into());
+        if facts.is_root() {
+            compiler.notices.push(format!("nested as root: the command has uid {} inside", super::NOBODY));
+        }
+    }
     compiler.root();
     let Compiler { steps, layers, notices, .. } = compiler;
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: isolate(facts, own_net),
+        isolate: isolate(facts, own_net, policy.nested),
         root: steps,
         seal: Seal {
             limits: policy.limits.clone(),
@@ -47,13 +53,17 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     }
 }
 
-fn isolate(facts: &Facts, own_net: bool) -> Isolate {
+fn isolate(facts: &Facts, own_net: bool, nested: bool) -> Isolate {
     use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
     let mut namespaces = vec![User, Mount, Pid, Ipc, Uts, Cgroup];
     if own_net {
         namespaces.push(Net);
     }
-    let ids = if facts.is_root() { IdMap::Whole } else { IdMap::Own { uid: facts.uid, gid: facts.gid } };
+    let ids = match (facts.is_root() && facts.maps_ids, nested) {
+        (true, false) => IdMap::Whole,
+        (true, true) => IdMap::Swapped,
+        (false, _) => IdMap::Own { uid: facts.uid, gid: facts.gid },
+    };
     Isolate { namespaces, ids, loopback: own_net }
 }
 
@@ -217,6 +227,9 @@ impl Compiler<'_> {
     }
 
     fn proc(&mut self) {
+        if self.policy.nested {
+            self.steps.push(RootStep::ProcForNested { writable: !self.facts.is_root() });
+        }
         self.steps.push(RootStep::Proc);
         if let (true, Some(processes)) = (self.facts.is_root(), self.policy.limits.processes) {
             self.steps.push(RootStep::PidMax { processes });

@@ -29,12 +29,18 @@ pub enum Namespace {
     Net,
 }
 
-/// How ids map: an ordinary user maps itself alone, root the whole range, so that foreign owners keep their numbers.
+/// How ids map: an ordinary user maps itself alone, root all that it has, so that foreign owners keep their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdMap {
     Whole,
+    /// The same with root and [`NOBODY`] swapped, for `--nested`: a namespace inside has to map the caller again, and the
+    /// kernel lets nobody map a parent's uid 0 without CAP_SETFCAP, which no command here has (user_namespaces(7)).
+    Swapped,
     Own { uid: u32, gid: u32 },
 }
+
+/// The id that root takes inside with `--nested`.
+pub const NOBODY: u32 = 65_534;
 
 /// The first stage: namespaces, all from one clone3(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +96,13 @@ pub enum RootStep {
     Devpts,
     /// The launcher's terminal at /dev/console, so that ttyname(3) finds it.
     Terminal,
+    /// With `--nested`: one more fresh /proc, below where the next one goes and out of every path's reach. The kernel
+    /// grants a namespace inside a /proc of its own only while some /proc that nothing covers is mounted here, and masks
+    /// cover the visible one. For root it is read-only, and so is then every /proc that is mounted inside: uid 0 could
+    /// write the machine's settings in /proc/sys, capabilities or not.
+    ProcForNested {
+        writable: bool,
+    },
     /// A fresh /proc of the own pid namespace.
     Proc,
     /// As root, RLIMIT_NPROC does not bind: the pid namespace's own maximum does.
