@@ -3,6 +3,7 @@
 
 mod diff;
 mod discard;
+mod doctor;
 mod env;
 mod explain;
 mod failure;
@@ -35,6 +36,7 @@ enum Command {
     Diff(diff::Args),
     Discard(discard::Args),
     Sessions(sessions::Args),
+    Doctor(doctor::Args),
 }
 
 /// The whole program: arguments in, exit status out.
@@ -54,6 +56,7 @@ pub fn main() -> ExitCode {
         Command::Diff(args) => diff::run(&args, &env),
         Command::Discard(args) => discard::run(&args, &env),
         Command::Sessions(args) => sessions::run(&args, &env),
+        Command::Doctor(args) => doctor::run(&args, &env),
     };
     match outcome {
         Ok(status) => status.into(),

@@ -1,8 +1,8 @@
 //! The first stage: namespaces, id maps, loopback.
 
 use super::wire::{self, Order, Wait};
-use super::{Injected, StepError, USERNS_HINT};
-use crate::plan::{IdMap, Isolate, NOBODY, Namespace};
+use super::{Injected, StepError};
+use crate::plan::{IdMap, Isolate, NOBODY, Namespace, hints};
 use crate::sys::{self, CloneFlags};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,13 +23,17 @@ pub(super) fn flags(isolate: &Isolate) -> CloneFlags {
 
 /// Writes the box's id maps from outside, where the capability for the whole range is.
 pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
+    let hint = match isolate.ids {
+        IdMap::Own { uid: 0, .. } => hints::ROOT_MAP,
+        IdMap::Own { .. } | IdMap::Whole | IdMap::Swapped => hints::USERNS,
+    };
     let write = |file: &str, content: &str| {
         let path = format!("/proc/{pid}/{file}");
         // One write(2): the kernel takes a map whole or not at all (user_namespaces(7)).
         let mut options = std::fs::OpenOptions::new();
         let result = options.write(true).open(&path).and_then(|mut map| map.write_all(content.as_bytes()));
         // Ubuntu lets the namespace be made and then takes its capabilities: this is where it shows.
-        result.map_err(|err| StepError::new(isolate, format!("writing {path}: {err}")).hint(USERNS_HINT))
+        result.map_err(|err| StepError::new(isolate, format!("writing {path}: {err}")).hint(hint))
     };
     match isolate.ids {
         IdMap::Whole | IdMap::Swapped => {
@@ -97,9 +101,13 @@ impl Trusted {
         if isolate.loopback {
             let step = "bring loopback up";
             if injected == Some(Injected::Netns) {
-                return Err(StepError::new(step, "Operation not permitted (injected)"));
+                return Err(StepError::new(step, "Operation not permitted (injected)").hint(hints::NETNS));
             }
-            sys::loopback_up().map_err(|errno| StepError::new(step, errno))?;
+            sys::loopback_up().map_err(|errno| {
+                let error = StepError::new(step, errno);
+                // Ubuntu makes the namespaces and takes the capabilities over them: the first use of one shows it.
+                if errno == rustix::io::Errno::PERM { error.hint(hints::USERNS) } else { error.hint(hints::NETNS) }
+            })?;
         }
         Ok(Isolated(()))
     }

@@ -7,7 +7,7 @@ use super::mount::{
 };
 use super::{Injected, Launch, LayerDirs, StepError, whiteout};
 use crate::path::FileId;
-use crate::plan::{RootStep, Whiteout};
+use crate::plan::{RootStep, Whiteout, hints};
 use crate::policy::Private;
 use crate::sys::MountAttr;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
@@ -66,14 +66,19 @@ fn terminal_path(fd: BorrowedFd<'_>) -> Option<PathBuf> {
 
 fn explain(step: &RootStep, error: MountError) -> StepError {
     let hint = match (step, &error) {
-        (RootStep::Proc, MountError::Errno(_, Errno::PERM)) => Some(
-            "the outer container masks parts of its own /proc, so the kernel refuses a fresh one: start the outer \
-             container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
-        ),
-        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(
-            "the file system of the state directory cannot hold overlay layers: point XDG_STATE_HOME at a local disk \
-             (ext4, xfs, btrfs) or a tmpfs",
-        ),
+        // Where capabilities over the new namespaces were taken (Ubuntu's AppArmor switch), the first mounts show it.
+        (RootStep::Rprivate | RootStep::NewRoot, MountError::Errno(_, Errno::PERM | Errno::ACCESS)) => {
+            Some(hints::USERNS)
+        }
+        (RootStep::Proc | RootStep::ProcForNested { .. }, MountError::Errno(_, Errno::PERM)) => Some(hints::PROC),
+        (_, MountError::Errno("open_tree" | "mount_setattr" | "move_mount" | "fsopen", Errno::NOSYS)) => {
+            Some(hints::KERNEL)
+        }
+        (RootStep::Overlay { .. }, MountError::Errno("fsopen overlay", _)) => Some(hints::OVERLAY_KERNEL),
+        (RootStep::Overlay { .. }, MountError::Errno("fsconfig lowerdir" | "fsconfig userxattr", Errno::INVAL)) => {
+            Some(hints::OVERLAY_KERNEL)
+        }
+        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(hints::LAYERS),
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
         }
@@ -88,7 +93,7 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
 
 /// A /proc of the own pid namespace; read-only where the kernel grants no other (inside a box that root started with
 /// `--nested`).
-fn fresh_proc(attributes: MountAttrFlags) -> Result<OwnedFd> {
+pub(super) fn fresh_proc(attributes: MountAttrFlags) -> Result<OwnedFd> {
     match new_file_system("proc", &[], attributes) {
         Err(MountError::Errno(_, Errno::PERM)) => {
             new_file_system("proc", &[], attributes | MountAttrFlags::MOUNT_ATTR_RDONLY)

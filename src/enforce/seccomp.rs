@@ -2,7 +2,7 @@
 //! list, which seccompiler builds.
 
 use super::StepError;
-use crate::plan::{DENIED, When};
+use crate::plan::{DENIED, When, hints};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, apply_filter, sock_filter,
@@ -25,8 +25,7 @@ const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
 
 fn fail(error: impl std::fmt::Display) -> StepError {
-    StepError::new("seccomp", error)
-        .hint("see `agentbox doctor`; --degraded seccomp runs without this layer and says so")
+    StepError::new("seccomp", error).hint(hints::SECCOMP)
 }
 
 /// Installs both on this process and all that it will start. The last change before exec.

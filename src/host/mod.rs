@@ -2,9 +2,11 @@
 
 mod account;
 mod mounts;
+mod system;
 
 pub use account::Account;
 pub use mounts::{Mount, MountsError, below as mounts_below};
+pub use system::{Cgroup, Machine, Setting, System, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;

@@ -2,6 +2,8 @@
 //! and says everything that `enforce` will do; it opens nothing and makes nothing.
 
 mod compile;
+pub mod doctor;
+pub mod hints;
 mod landlock;
 mod render;
 mod syscalls;
@@ -36,7 +38,10 @@ pub enum IdMap {
     /// The same with root and [`NOBODY`] swapped, for `--nested`: a namespace inside has to map the caller again, and the
     /// kernel lets nobody map a parent's uid 0 without CAP_SETFCAP, which no command here has (user_namespaces(7)).
     Swapped,
-    Own { uid: u32, gid: u32 },
+    Own {
+        uid: u32,
+        gid: u32,
+    },
 }
 
 /// The id that root takes inside with `--nested`.
