@@ -9,6 +9,7 @@ mod explain;
 mod failure;
 mod out;
 mod policy;
+mod profile;
 mod review;
 mod run;
 mod sessions;
@@ -36,6 +37,7 @@ enum Command {
     Diff(diff::Args),
     Discard(discard::Args),
     Sessions(sessions::Args),
+    Profile(profile::Args),
     Doctor(doctor::Args),
 }
 
@@ -56,6 +58,7 @@ pub fn main() -> ExitCode {
         Command::Diff(args) => diff::run(&args, &env),
         Command::Discard(args) => discard::run(&args, &env),
         Command::Sessions(args) => sessions::run(&args, &env),
+        Command::Profile(args) => profile::run(&args, &env),
         Command::Doctor(args) => doctor::run(&args, &env),
     };
     match outcome {

@@ -2,7 +2,7 @@
 
 use super::{Entry, EntryKind, Private};
 use crate::host::{Facts, SystemDir};
-use crate::path::{Kind, Link, resolve};
+use crate::path::{Kind, Link, is_at_or_below, resolve};
 use crate::profile::Origin;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ const ETC: [&str; 59] = [
 ];
 
 /// Of /etc/ssl everything but the private keys.
-const SSL: [&str; 5] = ["ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "ssl/ca-bundle.pem", "ssl/ct_log_list.cnf"];
+const SSL: [&str; 3] = ["ssl/certs", "ssl/openssl.cnf", "ssl/ca-bundle.pem"];
 
 /// Bundles that TLS clients open by name, wherever they really lie.
 const BUNDLES: [&str; 3] =
@@ -107,14 +107,20 @@ pub(super) fn view(facts: &Facts, home: &Path, extra_bundles: &[PathBuf]) -> Sys
     if facts.etc.iter().any(|entry| entry.name == "ssl") {
         SSL.iter().for_each(|name| follow(&mut view, &Path::new("/etc").join(name)));
     }
-    BUNDLES
-        .iter()
-        .map(Path::new)
-        .chain(extra_bundles.iter().map(PathBuf::as_path))
-        .for_each(|path| follow(&mut view, path));
+    let mut bundles: Vec<&Path> =
+        BUNDLES.iter().map(Path::new).chain(extra_bundles.iter().map(PathBuf::as_path)).collect();
+    bundles.sort_unstable();
+    bundles.dedup();
+    bundles.retain(|path| path.strip_prefix("/etc").map_or(true, |name| listed(facts, name)));
+    bundles.into_iter().for_each(|path| follow(&mut view, path));
     made(&mut view, facts, home);
     places(&mut view);
     view
+}
+
+/// Does /etc hold the first component of this path?
+fn listed(facts: &Facts, name: &Path) -> bool {
+    name.components().next().is_some_and(|first| facts.etc.iter().any(|entry| entry.name == first.as_os_str()))
 }
 
 fn picked(name: &OsStr) -> bool {
@@ -129,7 +135,7 @@ fn picked(name: &OsStr) -> bool {
 /// itself is exposed, not the directory it lies in. What does not resolve is left out: so it is on the host.
 fn follow(view: &mut SystemView, path: &Path) {
     let Ok(found) = resolve(path, Path::new("/")) else { return };
-    let covered = |view: &SystemView, path: &Path| view.entries.iter().any(|entry| path.starts_with(&entry.path));
+    let covered = |view: &SystemView, path: &Path| view.entries.iter().any(|entry| is_at_or_below(path, &entry.path));
     for link in found.links {
         if !covered(view, &link.at) && !view.links.contains(&link) {
             view.links.push(link);
