@@ -38,7 +38,8 @@ fn deny(names: &str) -> Result<(), Box<dyn Error>> {
     let rule = |name: &str| number(name).map(|number| (number, Vec::new())).ok_or(format!("unknown call {name}"));
     let rules = names.split(',').map(rule).collect::<Result<_, _>>()?;
     let refuse = SeccompAction::Errno(libc::ENOSYS as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::try_from(std::env::consts::ARCH)?)?;
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::try_from(std::env::consts::ARCH)?)?;
     apply_filter(&BpfProgram::try_from(filter)?)?;
     Ok(())
 }
