@@ -19,7 +19,7 @@ pub struct Args {
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let facts = Facts::probe().map_err(|err| Failure::new(Status::USAGE, err))?;
     let system = System::probe();
-    let isolate = isolate(facts.uid, facts.gid, facts.maps_ids);
+    let isolate = isolate(&facts);
     let (attempts, state) = examine(env.state_dir().as_deref(), &isolate, facts.landlock_abi);
     let diagnosis = diagnose(&system, &attempts, &state, surroundings(env) == Surroundings::Box);
     out::print(|out| {

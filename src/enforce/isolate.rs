@@ -23,9 +23,9 @@ pub(super) fn flags(isolate: &Isolate) -> CloneFlags {
 
 /// Writes the box's id maps from outside, where the capability for the whole range is.
 pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
-    let hint = match isolate.ids {
+    let hint = match &isolate.ids {
         IdMap::Own { uid: 0, .. } => hints::ROOT_MAP,
-        IdMap::Own { .. } | IdMap::Whole | IdMap::Swapped => hints::USERNS,
+        IdMap::Own { .. } | IdMap::All { .. } => hints::USERNS,
     };
     let write = |file: &str, content: &str| {
         let path = format!("/proc/{pid}/{file}");
@@ -35,17 +35,10 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
         // Ubuntu lets the namespace be made and then takes its capabilities: this is where it shows.
         result.map_err(|err| StepError::new(isolate, format!("writing {path}: {err}")).hint(hint))
     };
-    match isolate.ids {
-        IdMap::Whole | IdMap::Swapped => {
-            let swapped = isolate.ids == IdMap::Swapped;
-            for file in ["uid_map", "gid_map"] {
-                // All ids that this process itself has: in a container that is not the whole range, and the kernel
-                // takes no id that its parent lacks.
-                let ours = std::fs::read_to_string(format!("/proc/self/{file}"))
-                    .map_err(|err| StepError::new(isolate, format!("reading /proc/self/{file}: {err}")))?;
-                write(file, &id_map(&ours, swapped))?;
-            }
-            Ok(())
+    match &isolate.ids {
+        IdMap::All { uids, gids, swapped } => {
+            write("uid_map", &id_map(uids, *swapped))?;
+            write("gid_map", &id_map(gids, *swapped))
         }
         IdMap::Own { uid, gid } => {
             // Before gid_map, or the kernel refuses it to an ordinary user: dropping a group could widen access.
@@ -56,14 +49,11 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
     }
 }
 
-/// A map that leaves every id of `ours` its number; with `swapped` root and [`NOBODY`] change theirs.
-fn id_map(ours: &str, swapped: bool) -> String {
+/// A map that leaves every id its number; with `swapped` root and [`NOBODY`] change theirs.
+fn id_map(ranges: &[(u32, u32)], swapped: bool) -> String {
     let mut out = String::new();
-    for line in ours.lines() {
-        let mut fields = line.split_ascii_whitespace().map(str::parse::<u64>);
-        let (Some(Ok(start)), Some(Ok(_)), Some(Ok(count))) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
+    for &(start, count) in ranges {
+        let (start, count) = (u64::from(start), u64::from(count));
         let mut from = start;
         let end = start + count;
         for (id, other) in [(0, u64::from(NOBODY)), (u64::from(NOBODY), 0)] {
@@ -119,10 +109,9 @@ mod tests {
 
     #[test]
     fn every_id_that_we_have_is_mapped_once() {
-        assert_eq!(id_map("         0          0 4294967295\n", false), "0 0 4294967295\n");
+        assert_eq!(id_map(&[(0, u32::MAX)], false), "0 0 4294967295\n");
         let swapped = "65534 0 1\n1 1 65533\n0 65534 1\n65535 65535 4294901760\n";
-        assert_eq!(id_map("0 0 4294967295\n", true), swapped);
-        assert_eq!(id_map("0 1000 1\n1 100000 65533\n", true), "65534 0 1\n1 1 65533\n");
-        assert_eq!(id_map("0 1000 1\n", false), "0 0 1\n");
+        assert_eq!(id_map(&[(0, u32::MAX)], true), swapped);
+        assert_eq!(id_map(&[(0, 1), (1, 65_533)], true), "65534 0 1\n1 1 65533\n");
     }
 }

@@ -75,7 +75,7 @@ pub fn probe(isolate: &Isolate, layer: Option<(&LayerDirs, &Path)>, abi: u32) ->
         Ok(()) => attempts.push(Attempt { trial: Trial::Clone, result: Ok(()) }),
         Err(err) => {
             attempts.push(Attempt { trial: Trial::Clone, result: Err(err) });
-            alone(&mut attempts);
+            alone(isolate, &mut attempts);
         }
     }
     // Without namespaces, and where a trial before them ended the process, they can still be had.
@@ -134,11 +134,11 @@ fn eperm_of_map(error: Refused) -> Refused {
 }
 
 /// Which of the namespaces is it that cannot be had?
-fn alone(attempts: &mut Vec<Attempt>) {
+fn alone(isolate: &Isolate, attempts: &mut Vec<Attempt>) {
     for namespace in NAMESPACES {
-        let flags = isolate::flags(&Isolate {
+        let flags = super::isolate::flags(&Isolate {
             namespaces: vec![Namespace::User, namespace],
-            ids: crate::plan::IdMap::Whole,
+            ids: isolate.ids.clone(),
             loopback: false,
         });
         let result = match sys::clone3(CloneFlags(flags.0)) {

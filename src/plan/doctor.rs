@@ -1,7 +1,7 @@
 //! What `doctor` tries, and what the outcome means. Pure: `enforce` carries the trials out, this judges them.
 
-use super::{IdMap, Isolate, Namespace, hints};
-use crate::host::{Cgroup, Machine, Setting, System};
+use super::{Isolate, Namespace, hints};
+use crate::host::{Cgroup, Facts, Machine, Setting, System};
 use std::path::{Path, PathBuf};
 
 /// One thing that a box needs of the kernel, tried for real in a process that is thrown away. In the order of trying.
@@ -44,9 +44,9 @@ pub struct Attempt {
 }
 
 /// The namespaces and the map that a run of this user gets.
-pub fn isolate(uid: u32, gid: u32, maps_ids: bool) -> Isolate {
+pub fn isolate(facts: &Facts) -> Isolate {
     use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
-    let ids = if uid == 0 && maps_ids { IdMap::Whole } else { IdMap::Own { uid, gid } };
+    let ids = super::compile::ids(facts, false);
     Isolate { namespaces: vec![User, Mount, Pid, Ipc, Uts, Cgroup, Net], ids, loopback: true }
 }
 

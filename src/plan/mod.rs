@@ -31,13 +31,19 @@ pub enum Namespace {
     Net,
 }
 
-/// How ids map: an ordinary user maps itself alone, root all that it has, so that foreign owners keep their numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How ids map: an ordinary user maps itself alone, root all ids that its own namespace has, so that foreign owners keep
+/// their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdMap {
-    Whole,
-    /// The same with root and [`NOBODY`] swapped, for `--nested`: a namespace inside has to map the caller again, and the
-    /// kernel lets nobody map a parent's uid 0 without CAP_SETFCAP, which no command here has (user_namespaces(7)).
-    Swapped,
+    /// (first, count) of users and of groups.
+    All {
+        uids: Vec<(u32, u32)>,
+        gids: Vec<(u32, u32)>,
+        /// With `--nested`: root and [`NOBODY`] change their numbers. A namespace inside has to map the caller again,
+        /// and the kernel lets nobody map a parent's uid 0 without CAP_SETFCAP, which no command here has
+        /// (user_namespaces(7)).
+        swapped: bool,
+    },
     Own {
         uid: u32,
         gid: u32,

@@ -36,9 +36,13 @@ impl fmt::Display for Isolate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.namespaces.iter().map(Namespace::to_string).collect();
         write!(f, "clone3: new namespaces {}; ", names.join(", "))?;
-        match self.ids {
-            IdMap::Whole => write!(f, "uid and gid map: the whole range"),
-            IdMap::Swapped => write!(f, "uid and gid map: the whole range, root as {}", super::NOBODY),
+        match &self.ids {
+            IdMap::All { swapped: false, .. } => {
+                write!(f, "uid and gid map: every id that the caller's namespace has")
+            }
+            IdMap::All { swapped: true, .. } => {
+                write!(f, "uid and gid map: every id that the caller's namespace has, root as {}", super::NOBODY)
+            }
             IdMap::Own { uid, gid } => write!(f, "uid map: {uid} alone, gid map: {gid} alone, setgroups denied"),
         }
     }

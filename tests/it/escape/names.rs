@@ -1,0 +1,184 @@
+//! Hidden names inside a root: absent in an overlay (ENOENT), closed under a mask (EACCES), and never readable.
+
+use super::{MODES, lines};
+use crate::common::Place;
+
+fn place() -> Place {
+    let place = Place::new();
+    for secret in ["p/.env", "p/sub/.env.local", "p/sub/deep/server.key", "p/id_rsa", "p/secrets.json", "p/.ssh/config"]
+    {
+        place.write(secret, "sentinel\n");
+    }
+    place.write("p/visible", "visible\n");
+    place.write("p/.gitignore", "visible\n");
+    place
+}
+
+/// What a look-up of a hidden name gives in this mode.
+fn hidden(mode: &str) -> &'static str {
+    if mode == "--live" { "EACCES" } else { "ENOENT" }
+}
+
+/// By name, by other spellings, through links and magic links, by descriptor: the content does not come out.
+#[test]
+fn reading_a_hidden_name() {
+    let place = place();
+    place.symlink(".env", "p/link");
+    place.symlink("sub/../.env", "p/chain");
+    let paths = [
+        ".env",
+        "./.env",
+        "sub/../.env",
+        "link",
+        "chain",
+        "/proc/self/cwd/.env",
+        "sub/.env.local",
+        "sub/deep/server.key",
+        "id_rsa",
+        "secrets.json",
+    ];
+    let words = paths.map(|path| format!("read {path}")).join(" + ");
+    let words = words.split(' ').collect::<Vec<_>>();
+    for mode in MODES {
+        let output = place.boxed_in(mode, &[], &words);
+        assert_eq!(lines(&output, paths.len()), [hidden(mode); 10], "{mode}: {output}");
+        let output = place.boxed_in(mode, &[], &["read", ".ssh/config", "+", "list", ".ssh"]);
+        for answer in lines(&output, 2) {
+            assert!([hidden(mode), "ENOENT"].contains(&answer), "{mode}: {output}");
+        }
+        let output = place.boxed_in(mode, &[], &["read", "visible", "+", "read", ".gitignore"]);
+        assert_eq!(lines(&output, 2), ["=visible", "=visible"], "{mode}: {output}");
+        let output = place.boxed_in(mode, &["--grant", ".env"], &["read", ".env", "+", "read", "sub/deep/server.key"]);
+        assert_eq!(lines(&output, 2), ["=sentinel", hidden(mode)], "{mode}: granted: {output}");
+    }
+    let bare = place.bare(&words);
+    assert_eq!(lines(&bare, paths.len()), ["=sentinel"; 10], "{bare}");
+}
+
+/// Every other access to a hidden name, and the file on the host is as it was.
+#[test]
+fn changing_a_hidden_name() {
+    let place = place();
+    let before = place.fingerprint("p");
+    let tricks = [
+        "open-write .env",
+        "truncate .env",
+        "chmod 0o666 .env",
+        "chmod 0o777 sub/deep/server.key",
+        "rename .env moved",
+        "rename visible .env",
+        "link .env linked",
+        "unlink .env",
+        "setxattr .env",
+    ];
+    for mode in MODES {
+        for trick in tricks {
+            let words =
+                [&trick.split(' ').collect::<Vec<_>>()[..], &["+", "read", "moved", "+", "read", "linked"]].concat();
+            let output = place.boxed_in(mode, &[], &words);
+            let answers = lines(&output, 3);
+            assert!(!answers.contains(&"=sentinel"), "{mode} {trick}: {output}");
+            if mode == "--live" {
+                let refused = ["EACCES", "EROFS", "EBUSY", "EPERM", "EXDEV"];
+                assert!(refused.contains(&answers[0]), "{trick}: {output}");
+            }
+            if trick != "rename visible .env" || mode == "--live" {
+                assert_eq!(place.fingerprint("p"), before, "{mode}: {trick}: {output}");
+            }
+        }
+    }
+    assert_eq!(place.read("p/.env"), "sentinel\n");
+    place.boxed(&["--grant", ".env:rw"], &["open-write", ".env", "+", "rename", ".env", "moved"]).ok().out_is("ok\nok");
+}
+
+/// Moving the parent of a mask away frees neither name.
+#[test]
+fn moving_the_parent() {
+    let place = place();
+    for mode in MODES {
+        let script = "mv sub other 2>/dev/null; for d in sub other; do $0 read $d/.env.local + read $d/deep/server.key; done; \
+            mv other sub 2>/dev/null; mv sub/deep deep2 2>/dev/null; $0 read deep2/server.key + read sub/deep/server.key";
+        let output = place.sh(&format!("$AGENTBOX run {mode} -q --rw $T/p --ro $T/bin -- bash -c '{script}' $PROBE"));
+        for answer in lines(&output, 6) {
+            assert!(["EACCES", "ENOENT"].contains(&answer), "{mode}: {output}");
+        }
+        place.sh("mv other sub; mv deep2 sub/deep; true");
+    }
+    place.sh("mv sub other; $PROBE read other/.env.local").ok().out_is("=sentinel");
+}
+
+/// The names are compared without regard to case.
+#[test]
+fn other_cases() {
+    let place = Place::new();
+    for name in [".ENV", "Server.KEY", "ID_RSA", "sub/Secrets.Json"] {
+        place.write(format!("p/{name}"), "sentinel\n");
+    }
+    for mode in MODES {
+        let output = place.boxed_in(
+            mode,
+            &[],
+            &["read", ".ENV", "+", "read", "Server.KEY", "+", "read", "ID_RSA", "+", "read", "sub/Secrets.Json"],
+        );
+        assert_eq!(lines(&output, 4), [hidden(mode); 4], "{mode}: {output}");
+    }
+}
+
+/// Two grants of the same tree, or a read-only one: the names are hidden under each.
+#[test]
+fn other_roots() {
+    let place = place();
+    place.write("ref/.env", "sentinel\n");
+    place.write("ref/sub/x.pem", "sentinel\n");
+    place.write("ref/visible", "visible\n");
+    let (r, sub) = (place.text("ref"), place.text("ref/sub"));
+    for mode in MODES {
+        let words = format!("read {r}/.env + read {sub}/x.pem + read {r}/visible");
+        let words = words.split(' ').collect::<Vec<_>>();
+        for policy in
+            [&["--ro", r.as_str()][..], &["--ro", &r, "--rw", &sub], &["--rw", &r, "--ro", &sub], &["--scratch", &r]]
+        {
+            let output = place.boxed_in(mode, policy, &words);
+            let answers = lines(&output, 3);
+            if policy[0] == "--scratch" {
+                assert_eq!(answers[2], "=visible", "{mode} {policy:?}: {output}"); // hides nothing, by its definition
+                continue;
+            }
+            for answer in &answers[..2] {
+                assert!(["EACCES", "ENOENT"].contains(answer), "{mode} {policy:?}: {output}");
+            }
+            assert_eq!(answers[2], "=visible", "{mode} {policy:?}: {output}");
+        }
+    }
+    place.bare(&["read", &format!("{r}/.env")]).ok().out_is("=sentinel");
+}
+
+/// A listing shows no hidden name in an overlay, and the visible ones in both modes.
+#[test]
+fn listings() {
+    let place = place();
+    let dry = place.boxed_in("--dry-run", &[], &["list", ".", "+", "list", "sub"]);
+    assert_eq!(lines(&dry, 2), ["=.gitignore sub visible", "=deep"], "{dry}");
+    let live = place.boxed(&[], &["list", "."]);
+    assert!(live.ok().out().contains(".gitignore") && live.out().ends_with("visible"), "{live}");
+    place.bare(&["list", "sub"]).ok().out_is("=.env.local deep");
+}
+
+/// `.git` holds every version of every secret: hidden unless granted.
+#[test]
+fn git_history() {
+    if !crate::common::has("git") {
+        return crate::common::skip("no git");
+    }
+    let place = place();
+    place.sh("git init -q && git add -f .env && git -c user.name=t -c user.email=t@t commit -qm t").ok();
+    for mode in MODES {
+        let output = place.run(
+            &[mode],
+            &["sh", "-c", "git show HEAD:.env; cat .git/HEAD; find . -name '*.pack' -o -path '*objects*'"],
+        );
+        assert!(!output.stdout.contains("sentinel") && !output.stdout.contains("ref:"), "{mode}: {output}");
+        assert!(!output.stdout.contains("objects"), "{mode}: {output}");
+    }
+    place.sh("git show HEAD:.env").ok().out_is("sentinel");
+}

@@ -1,0 +1,188 @@
+//! Each layer made to fail: the run ends with 125 and one clear error, and the command has not run.
+
+use crate::common::{Leftovers, Output, Place, full, has, skip};
+use std::collections::BTreeMap;
+
+/// A refusal: 125, an error in few lines, nothing on stdout, and no trace of the command.
+#[track_caller]
+fn refused(place: &Place, output: &Output, what: &str) {
+    assert!(!output.timed_out, "{what}: {output}");
+    assert_eq!(output.status, 125, "{what}: {output}");
+    assert!(!place.has("p/ran"), "{what}: the command ran: {output}");
+    assert_eq!(output.stdout, "", "{what}: {output}");
+    let said = output.stderr.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>();
+    assert!((1..=10).contains(&said.len()), "{what}: one clear error: {output}");
+    let errors =
+        said.iter().filter(|line| line.starts_with("agentbox: ") && !line.starts_with("agentbox: hint: ")).count();
+    assert_eq!(errors, 1, "{what}: it is said once: {output}");
+}
+
+/// By the switch that exists for this, for each layer and in each mode.
+#[test]
+fn each_layer_by_switch() {
+    for layer in ["userns", "mount", "seccomp", "landlock", "netns"] {
+        let place = Place::new().env("AGENTBOX_TEST_FAIL", layer);
+        let before = Leftovers::before();
+        for mode in ["--live", "--dry-run"] {
+            let output = place.run(&[mode], &["sh", "-c", "echo x >ran; echo out"]);
+            refused(&place, &output, &format!("{mode} {layer}"));
+        }
+        before.none(&place);
+    }
+    let place = Place::new().env("AGENTBOX_TEST_FAIL", "no such layer");
+    place.live(&[], &["sh", "-c", "echo x >ran"]);
+    let place = Place::new();
+    place.live(&[], &["sh", "-c", "echo x >ran; echo out"]).ok().out_is("out");
+    assert_eq!(place.read("p/ran"), "x\n");
+}
+
+/// A failure that takes no protection away: the call, what its line in the trace has, and why the run may go on.
+const HARMLESS: &[(&str, &str, &str)] = &[
+    ("prctl", "PR_SET_NAME", "the name of a process or thread is decoration"),
+    ("prctl", "PR_CAPBSET_READ", "an error ends the list of capabilities, and /proc/self/status is read back"),
+    ("prctl", "PR_CAP_AMBIENT_IS_SET", "the ambient set is read back from /proc/self/status"),
+    ("prctl", "PR_SET_VMA", "the name of a mapping is decoration"),
+];
+
+/// The calls that a launch rests on.
+const CALLS: &[&str] = &[
+    "mount",
+    "umount2",
+    "pivot_root",
+    "open_tree",
+    "move_mount",
+    "mount_setattr",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "clone3",
+    "unshare",
+    "setns",
+    "prctl",
+    "landlock_create_ruleset",
+    "landlock_add_rule",
+    "landlock_restrict_self",
+    "seccomp",
+    "capset",
+    "close_range",
+    "setrlimit",
+    "sethostname",
+    "mkdirat",
+    "symlinkat",
+    "mknodat",
+    "chdir",
+    "fchdir",
+    "umask",
+    "chroot",
+];
+
+/// Makes the Nth call of one name fail in every process of the run, and gives what was hit.
+fn inject(place: &Place, mode: &str, call: &str, n: u32) -> (Output, Vec<String>) {
+    let trace = place.text("out/trace");
+    let mut command = place.command("strace");
+    let agentbox = crate::common::Bin::agentbox();
+    command.args(["-f", "-o", &trace, "-e", &format!("trace={call}")]);
+    command.args(["-e", &format!("inject={call}:error=EPERM:when={n}")]);
+    command.arg(agentbox).args(["run", mode, "-q", "--ro", &place.text("ref"), "--hide", "*.pem", "--"]);
+    command.args(["sh", "-c", "echo x >ran; echo out"]);
+    let output = place.finish(command, b"");
+    let lines = std::fs::read_to_string(&trace).unwrap_or_default();
+    let hits = lines.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect();
+    (output, hits)
+}
+
+/// One place, made afresh for each injection: the project, a reference tree, a hidden name.
+fn prepared() -> Place {
+    let place = Place::new();
+    place.write("p/file", "sentinel\n");
+    place.write("p/key.pem", "sentinel\n");
+    place.write("ref/file", "sentinel\n");
+    place
+}
+
+/// Every call of every name that a launch rests on fails once, at each of its indexes.
+fn at_every_index(mode: &str, calls: &[&str]) {
+    if !has("strace") {
+        return skip("no strace");
+    }
+    let place = prepared();
+    let (probe, _) = inject(&place, mode, "getpid", 10_000);
+    if probe.status != 0 {
+        return skip("strace cannot trace here");
+    }
+    place.sh("rm -f ran").ok();
+    let before = Leftovers::before();
+    let mut met = BTreeMap::new();
+    let limit = if full() { 10_000 } else { 40 };
+    for call in calls {
+        let mut n = 1;
+        loop {
+            let (output, hits) = inject(&place, mode, call, n);
+            let what = format!("{mode}: {call} number {n}: {}", hits.join("; "));
+            if hits.is_empty() {
+                output.ok();
+                place.sh("rm -f ran").ok();
+                break;
+            }
+            met.insert(*call, n);
+            let harmless = |hit: &String| HARMLESS.iter().any(|(name, part, _)| name == call && hit.contains(part));
+            let own = |hit: &String| hits.len() == 1 && hit.contains("the command's own");
+            if output.status == 0 && hits.iter().all(|hit| harmless(hit) || own(hit)) {
+                output.out_is("out");
+                if mode == "--live" {
+                    assert_eq!(place.read("p/ran"), "x\n", "{what}");
+                }
+                place.sh("rm -f ran").ok();
+            } else {
+                refused(&place, &output, &what);
+            }
+            assert_eq!(
+                place.read("p/file") + &place.read("p/key.pem") + &place.read("ref/file"),
+                "sentinel\n".repeat(3)
+            );
+            // past the limit every seventh index stands for its neighbours
+            n += if n > limit { 7 } else { 1 };
+        }
+    }
+    before.none(&place);
+    println!("{mode}: {met:?}");
+}
+
+/// Whether at least the calls that no launch can do without were made to fail; a filter of names that the launcher
+/// no longer uses would test nothing.
+#[test]
+fn the_driver_hits_its_calls() {
+    if !has("strace") {
+        return skip("no strace");
+    }
+    let place = prepared();
+    for call in ["clone3", "pivot_root", "landlock_restrict_self", "seccomp", "capset"] {
+        let (output, hits) = inject(&place, "--live", call, 1);
+        assert!(!hits.is_empty(), "{call} was not called: {output}");
+        refused(&place, &output, call);
+    }
+    let (output, hits) = inject(&place, "--live", "clone3", 1000);
+    assert!(hits.is_empty());
+    output.ok().out_is("out");
+}
+
+#[test]
+fn every_call_live_first_half() {
+    at_every_index("--live", &CALLS[..11]);
+}
+
+#[test]
+fn every_call_live_second_half() {
+    at_every_index("--live", &CALLS[11..]);
+}
+
+#[test]
+fn every_call_dry_first_half() {
+    at_every_index("--dry-run", &CALLS[..11]);
+}
+
+#[test]
+fn every_call_dry_second_half() {
+    at_every_index("--dry-run", &CALLS[11..]);
+}

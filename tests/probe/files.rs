@@ -1,0 +1,174 @@
+//! Tries on paths.
+
+use crate::raw::{CWD, attempt, c, call, descriptor, number};
+use crate::{Answer, Try};
+use nix::errno::Errno;
+use std::fs::File;
+use std::io::{BufRead, Read};
+use std::os::fd::AsRawFd;
+
+pub const TRIES: &[Try] = &[
+    ("open-read", |a| open(&a[0], libc::O_RDONLY)),
+    ("open-write", |a| open(&a[0], libc::O_WRONLY)),
+    ("open-path", |a| open(&a[0], libc::O_PATH)),
+    ("create", |a| open(&a[0], libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)),
+    ("read", read),
+    ("write", write),
+    ("stat", |a| stat(&a[0], 0)),
+    ("lstat", |a| stat(&a[0], libc::AT_SYMLINK_NOFOLLOW)),
+    ("readlink", |a| std::fs::read_link(&a[0]).map(|to| to.display().to_string()).map_err(errno)),
+    ("list", list),
+    ("unlink", |a| attempt(libc::SYS_unlinkat, &[CWD, c(&a[0]).as_ptr() as usize, 0])),
+    ("rmdir", |a| attempt(libc::SYS_unlinkat, &[CWD, c(&a[0]).as_ptr() as usize, libc::AT_REMOVEDIR as usize])),
+    ("mkdir", |a| attempt(libc::SYS_mkdirat, &[CWD, c(&a[0]).as_ptr() as usize, 0o755])),
+    ("rename", |a| two(libc::SYS_renameat2, &a[0], &a[1])),
+    ("link", |a| two(libc::SYS_linkat, &a[0], &a[1])),
+    ("symlink", |a| {
+        let (to, at) = (c(&a[0]), c(&a[1]));
+        attempt(libc::SYS_symlinkat, &[to.as_ptr() as usize, CWD, at.as_ptr() as usize])
+    }),
+    ("chmod", |a| attempt(libc::SYS_fchmodat, &[CWD, c(&a[1]).as_ptr() as usize, number(&a[0])])),
+    ("chown", |a| attempt(libc::SYS_fchownat, &[CWD, c(&a[1]).as_ptr() as usize, number(&a[0]), number(&a[0]), 0])),
+    ("truncate", |a| attempt(libc::SYS_truncate, &[c(&a[0]).as_ptr() as usize, 0])),
+    ("utime", |a| attempt(libc::SYS_utimensat, &[CWD, c(&a[0]).as_ptr() as usize, 0, 0])),
+    ("setxattr", |a| {
+        let (path, name) = (c(&a[0]), c("user.probe"));
+        attempt(libc::SYS_setxattr, &[path.as_ptr() as usize, name.as_ptr() as usize, c"x".as_ptr() as usize, 1, 0])
+    }),
+    ("setid", set_id),
+    ("fifo", |a| mknod(&a[0], libc::S_IFIFO | 0o644, 0)),
+    ("device", |a| mknod(&a[0], libc::S_IFCHR | 0o666, number(&a[1]))),
+    ("reopen", |a| open(&format!("/proc/self/fd/{}", a[0]), libc::O_WRONLY)),
+    ("enter", enter),
+    ("fchdir", fchdir),
+    ("openat", |a| openat(number(&a[0]), &a[1])),
+    ("exec", |a| std::process::Command::new(&a[0]).status().map(|status| status.to_string()).map_err(errno)),
+    ("accesses", accesses),
+];
+
+pub fn errno(err: std::io::Error) -> Errno {
+    err.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
+}
+
+/// Opens without changing anything: neither O_TRUNC nor O_APPEND, and a FIFO does not block.
+pub fn open(path: &str, flags: i32) -> Answer {
+    let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let fd = descriptor(libc::SYS_openat, &[CWD, c(path).as_ptr() as usize, flags as usize, 0o644])?;
+    drop(fd);
+    Ok(String::new())
+}
+
+fn openat(fd: usize, path: &str) -> Answer {
+    drop(descriptor(libc::SYS_openat, &[fd, c(path).as_ptr() as usize, libc::O_CLOEXEC as usize, 0])?);
+    Ok(String::new())
+}
+
+fn read(args: &[String]) -> Answer {
+    let mut text = Vec::new();
+    File::open(&args[0]).and_then(|mut file| file.read_to_end(&mut text)).map_err(errno)?;
+    Ok(format!("={}", String::from_utf8_lossy(&text).trim_end().replace(['\n', '\0'], " ")))
+}
+
+fn write(args: &[String]) -> Answer {
+    std::fs::write(&args[0], format!("{}\n", args[1])).map(|()| String::new()).map_err(errno)
+}
+
+fn stat(path: &str, flags: i32) -> Answer {
+    let mut buffer = vec![0_u8; size_of::<libc::stat>()];
+    let path = c(path);
+    let args = [CWD, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, flags as usize];
+    attempt(libc::SYS_newfstatat, &args)
+}
+
+/// The names in a directory, sorted, with a blank between.
+fn list(args: &[String]) -> Answer {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&args[0]).map_err(errno)? {
+        names.push(entry.map_err(errno)?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(format!("={}", names.join(" ")))
+}
+
+fn two(number: libc::c_long, from: &str, to: &str) -> Answer {
+    let (from, to) = (c(from), c(to));
+    attempt(number, &[CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, 0])
+}
+
+fn mknod(path: &str, mode: u32, device: usize) -> Answer {
+    attempt(libc::SYS_mknodat, &[CWD, c(path).as_ptr() as usize, mode as usize, device])
+}
+
+/// `setid CALL PATH MODE`: gives the name a mode by one of the calls that can.
+fn set_id(args: &[String]) -> Answer {
+    let path = c(&args[1]);
+    let (at, mode) = (path.as_ptr() as usize, number(&args[2]));
+    let open = |flags: i32| descriptor(libc::SYS_openat, &[CWD, at, flags as usize, mode]).map(drop);
+    let made = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
+    match args[0].as_str() {
+        "chmod" => call(libc::SYS_chmod, &[at, mode]).map(drop),
+        "fchmod" => {
+            let fd = call(libc::SYS_openat, &[CWD, at, libc::O_RDONLY as usize])?;
+            call(libc::SYS_fchmod, &[fd, mode]).map(drop)
+        }
+        "fchmodat" => call(libc::SYS_fchmodat, &[CWD, at, mode]).map(drop),
+        "fchmodat2" => call(libc::SYS_fchmodat2, &[CWD, at, mode, 0]).map(drop),
+        "open" => call(libc::SYS_open, &[at, made as usize, mode]).map(drop),
+        "openat" => open(made),
+        "tmpfile" => open(libc::O_TMPFILE | libc::O_WRONLY),
+        "openat2" => {
+            let how = [made as u64, mode as u64, 0];
+            call(libc::SYS_openat2, &[CWD, at, how.as_ptr() as usize, size_of_val(&how)]).map(drop)
+        }
+        "creat" => call(libc::SYS_creat, &[at, mode]).map(drop),
+        "mkdir" => call(libc::SYS_mkdir, &[at, mode]).map(drop),
+        "mkdirat" => call(libc::SYS_mkdirat, &[CWD, at, mode]).map(drop),
+        "mknod" => call(libc::SYS_mknod, &[at, libc::S_IFREG as usize | mode, 0]).map(drop),
+        "mknodat" => call(libc::SYS_mknodat, &[CWD, at, libc::S_IFREG as usize | mode, 0]).map(drop),
+        other => panic!("no call {other} gives a mode"),
+    }?;
+    Ok(String::new())
+}
+
+/// `enter DIR NAME`: changes into DIR, reads NAME from there and goes back.
+fn enter(args: &[String]) -> Answer {
+    let back = File::open(".").map_err(errno)?;
+    std::env::set_current_dir(&args[0]).map_err(errno)?;
+    let found = read(&args[1..]);
+    call(libc::SYS_fchdir, &[back.as_raw_fd() as usize])?;
+    found
+}
+
+/// `fchdir FD NAME`: changes into an inherited descriptor and reads NAME from there.
+fn fchdir(args: &[String]) -> Answer {
+    call(libc::SYS_fchdir, &[number(&args[0])])?;
+    read(&args[1..])
+}
+
+/// `accesses FILE`: for each line `read PATH`, `write PATH` or `create PATH` of FILE, the errno of a call that has that
+/// access and changes nothing for good. Prints the whole answer as lines.
+fn accesses(args: &[String]) -> Answer {
+    let list = File::open(&args[0]).map_err(errno)?;
+    let lines = std::io::BufReader::new(list).lines().map(|line| {
+        let line = line.expect("the list is text");
+        let (access, path) = line.split_once(' ').expect("ACCESS PATH");
+        access_of(access, path).map_or_else(|errno| format!("{errno:?}"), |_| "ok".to_owned())
+    });
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Reading a socket is connecting to it, which is also writing. Writing a directory is making a name in it.
+fn access_of(access: &str, path: &str) -> Answer {
+    let flags = match access {
+        "read" => libc::O_RDONLY,
+        "write" => libc::O_WRONLY,
+        "create" => libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL,
+        other => panic!("no access {other}"),
+    };
+    match open(path, flags) {
+        Err(Errno::ENXIO) => std::os::unix::net::UnixStream::connect(path).map(|_| String::new()).map_err(errno),
+        Err(Errno::EISDIR) => access_of("create", &format!("{path}/made-by-the-probe")),
+        Ok(_) if access == "create" => attempt(libc::SYS_unlinkat, &[CWD, c(path).as_ptr() as usize, 0]),
+        other => other,
+    }
+}
