@@ -216,7 +216,6 @@ impl Builder<'_> {
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = call("openat", openat(self.new_root()?, relative(at), flags, mode))?;
-        // Closed, not leaked: the seal is EBUSY while anything in the new root is open for writing.
         let written = call("write", rustix::io::write(&fd, content))?;
         // Closed now: a file that is open for writing keeps the seal from making its mount read-only.
         drop(fd);
@@ -235,8 +234,12 @@ impl Builder<'_> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let from = match rustix::fs::open(at, flags, Mode::empty()) {
             Ok(from) => from,
-            // Not readable for the caller (or gone by now): what the caller cannot read the box does not have.
-            Err(Errno::ACCESS | Errno::NOENT | Errno::LOOP) => return self.file(at, b""),
+            // Not readable for the caller: then it is not inside either, and says so there.
+            Err(Errno::ACCESS) => {
+                self.file(at, b"")?;
+                return self.system(at, at);
+            }
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
             Err(errno) => return Err(MountError::Errno("open", errno)),
         };
         let length = call("read", rustix::io::read(&from, &mut *self.buffer))?;
