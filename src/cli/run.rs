@@ -66,7 +66,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
         return Err(Failure::new(Status::REFUSED, error).hint("see `agentbox doctor` for how to allow user namespaces"));
     }
     // Opened before the run, so that a report that cannot be written is known before anything happened.
-    let report_file = args.report.as_ref().map(|path| open_report(path)).transpose()?;
+    let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {
         before(&policy, &plan.notices, &args.command);
     }

@@ -117,12 +117,12 @@ fn path_rule(created: RulesetCreated, rule: &PathRule, abi: ABI) -> Result<Rules
 /// opened first and in no other: a read-only stdin stays unwritable.
 fn descriptor_rule(created: RulesetCreated, fd: BorrowedFd<'_>, abi: ABI) -> Result<RulesetCreated, StepError> {
     let stat = rustix::fs::fstat(fd).map_err(fail)?;
-    let device = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => false,
-        FileType::CharacterDevice => true,
-        // Pipes and sockets have no place in any tree: Landlock takes no rule for them and needs none.
-        _ => return Ok(created),
-    };
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let device = kind == FileType::CharacterDevice;
+    // Pipes and sockets have no place in any tree: Landlock takes no rule for them and needs none.
+    if !device && kind != FileType::RegularFile {
+        return Ok(created);
+    }
     let flags = rustix::fs::fcntl_getfl(fd).map_err(fail)?;
     let mode = flags & OFlags::RWMODE;
     let mut rights = BitFlags::<AccessFs>::EMPTY;

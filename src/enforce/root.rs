@@ -7,8 +7,7 @@ use super::mount::{
 };
 use super::{Injected, Launch, LayerDirs, StepError, whiteout};
 use crate::path::FileId;
-use crate::plan::{RootStep, Whiteout, hints};
-use crate::policy::Private;
+use crate::plan::{Private, RootStep, Whiteout, hints};
 use crate::sys::MountAttr;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
 use rustix::io::Errno;

@@ -93,14 +93,12 @@ fn system_dirs() -> Vec<SystemDir> {
     let look = |name: &&str| {
         let at = Path::new("/").join(name);
         let stat = rustix::fs::statat(rustix::fs::CWD, &at, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Some(SystemDir::Dir(at)),
-            FileType::Symlink => {
-                let target = rustix::fs::readlink(&at, Vec::new()).ok()?;
-                Some(SystemDir::Link { at, target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) })
-            }
-            _ => None,
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Symlink {
+            let target = rustix::fs::readlink(&at, Vec::new()).ok()?;
+            return Some(SystemDir::Link { at, target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) });
         }
+        (kind == FileType::Directory).then_some(SystemDir::Dir(at))
     };
     SYSTEM.iter().filter_map(look).collect()
 }

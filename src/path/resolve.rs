@@ -331,7 +331,7 @@ mod tests {
         let temp = Temp::new("agree");
         let at = |name: &str| temp.0.join(name);
         std::fs::create_dir(at("real")).unwrap();
-        std::fs::write(at("real/file"), "x").unwrap();
+        std::fs::File::create(at("real/file")).unwrap();
         symlink("real", at("link")).unwrap();
         symlink("link", at("two")).unwrap();
         symlink("real/file", at("to-file")).unwrap();

@@ -54,15 +54,14 @@ struct Pending<S> {
     state: S,
 }
 
+/// What was found, and what could not be read.
+pub type Scanned<R> = (Vec<Found<R>>, Vec<ScanNotice>);
+
 /// Walks `root` and returns what the judge reported, in no particular order.
 ///
 /// # Errors
 /// The errno of opening the root itself; below it an unreadable directory is a notice.
-pub fn scan<J: Judge>(
-    root: &Path,
-    state: J::State,
-    judge: &mut J,
-) -> Result<(Vec<Found<J::Rule>>, Vec<ScanNotice>), Errno> {
+pub fn scan<J: Judge>(root: &Path, state: J::State, judge: &mut J) -> Result<Scanned<J::Rule>, Errno> {
     let mut found = Vec::new();
     let mut notices = Vec::new();
     let mut buffer = vec![MaybeUninit::<u8>::uninit(); 64 * 1024];
@@ -124,10 +123,10 @@ fn read_one<J: Judge>(
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let kind = match entry.file_type() {
-            FileType::Unknown => stat_kind(fd.as_fd(), name)?,
-            kind => kind,
-        };
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            kind = stat_kind(fd.as_fd(), name)?;
+        }
         path.truncate(dir_len);
         path.push(b'/');
         path.extend_from_slice(name.to_bytes());

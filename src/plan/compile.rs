@@ -3,8 +3,7 @@
 use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
 use crate::host::Facts;
 use crate::path::{Kind, is_at_or_below};
-use crate::policy::{Entry, EntryKind, Finding, Policy, Section};
-use crate::profile::{Layer, Mode, NetMode};
+use crate::policy::{Entry, EntryKind, Finding, Layer, Mode, NetMode, Policy, Section};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -162,8 +161,7 @@ impl Compiler<'_> {
             |entry: &&Entry| is_at_or_below(path, &entry.path) && entry.path.as_os_str().len() < path.as_os_str().len();
         let mounted =
             |entry: &&Entry| !matches!(entry.kind, EntryKind::EmptyHome | EntryKind::Dev | EntryKind::Made(_));
-        let deepest = self.policy.entries.iter().filter(above).max_by_key(|entry| entry.path.as_os_str().len());
-        deepest.filter(mounted)
+        self.policy.entries.iter().filter(above).filter(mounted).max_by_key(|entry| entry.path.as_os_str().len())
     }
 
     /// Makes the mount point of an entry that lies in a private place: that is empty.
@@ -172,14 +170,9 @@ impl Compiler<'_> {
             Some(Entry { path: base, kind: EntryKind::Private(_), .. }) => base.clone(),
             _ => return,
         };
-        let mut made: HashSet<PathBuf> = self
-            .steps
-            .iter()
-            .filter_map(|step| match step {
-                RootStep::Dir { at, .. } => Some(at.clone()),
-                _ => None,
-            })
-            .collect();
+        let dirs =
+            self.steps.iter().filter_map(|step| if let RootStep::Dir { at, .. } = step { Some(at) } else { None });
+        let mut made: HashSet<PathBuf> = dirs.cloned().collect();
         let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         self.dirs(&parent, &base, mode, &mut made);
         if dir {
@@ -221,7 +214,8 @@ impl Compiler<'_> {
                 self.root_mounts(entry, dir, sections);
             }
             EntryKind::Hide => self.hide(entry),
-            EntryKind::Made(_) | EntryKind::EmptyHome => {}
+            EntryKind::EmptyHome => self.mount_point(&at, true, WAY),
+            EntryKind::Made(_) => {}
         }
     }
 
@@ -404,8 +398,5 @@ impl Compiler<'_> {
 }
 
 fn mask_path(step: &RootStep) -> &Path {
-    match step {
-        RootStep::Mask { at, .. } => at,
-        _ => Path::new(""),
-    }
+    if let RootStep::Mask { at, .. } = step { at } else { Path::new("") }
 }

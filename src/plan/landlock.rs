@@ -2,8 +2,7 @@
 
 use super::LandlockPlan;
 use crate::path::Kind;
-use crate::policy::{EntryKind, Policy};
-use crate::profile::{Layer, NetMode};
+use crate::policy::{EntryKind, Layer, NetMode, Policy};
 use std::path::PathBuf;
 
 /// What a rule grants beneath its path.

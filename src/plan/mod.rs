@@ -14,7 +14,8 @@ pub use render::shown;
 pub use syscalls::{DENIED, Denied, When};
 
 use crate::path::FileId;
-use crate::policy::{Limits, Ports, Private};
+pub use crate::policy::{Limits, Ports, Private};
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -213,4 +214,19 @@ pub struct Plan {
     pub time_limit: Option<Duration>,
     /// Said before the run.
     pub notices: Vec<String>,
+}
+
+impl Plan {
+    /// Every name that is hidden at launch, with its rule.
+    pub fn hidden(&self) -> Vec<(PathBuf, &str)> {
+        let mut out = Vec::new();
+        for step in &self.root {
+            if let RootStep::Mask { at, rule, .. } = step {
+                out.push((at.clone(), rule.as_str()));
+            } else if let RootStep::Overlay { at, whiteouts, .. } = step {
+                out.extend(whiteouts.iter().map(|name| (at.join(&name.at), name.rule.as_str())));
+            }
+        }
+        out
+    }
 }

@@ -203,9 +203,10 @@ impl Policy {
             }
             (Access::Write, _, Some(rule)) => {
                 let rule = &self.names.rules[rule];
-                let why = match rule.effect {
-                    Effect::GrantRo => format!("granted read-only by `{}` ({})", rule.text, rule.origin),
-                    _ => format!("frozen by `{}` ({}): the host obeys it later", rule.text, rule.origin),
+                let why = if rule.effect == Effect::GrantRo {
+                    format!("granted read-only by `{}` ({})", rule.text, rule.origin)
+                } else {
+                    format!("frozen by `{}` ({}): the host obeys it later", rule.text, rule.origin)
                 };
                 self.denied(path.into(), access, &why, &rule.origin.to_string(), Some(flag("--grant", path, ":rw")))
             }

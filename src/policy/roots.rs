@@ -206,11 +206,11 @@ impl<'a> Roots<'a> {
             }
         }
         for path in paths.into_iter().filter(|path| path != Path::new("/")) {
-            let file = identity(&path).ok().and_then(|(_, kind)| match kind {
-                FileType::Directory => Some(Kind::Dir),
-                FileType::Symlink => None,
-                _ => Some(Kind::File),
-            });
+            let file = match identity(&path) {
+                Ok((_, FileType::Directory)) => Some(Kind::Dir),
+                Ok((_, FileType::Symlink)) | Err(_) => None,
+                Ok(_) => Some(Kind::File),
+            };
             let entry = Entry { path, kind: EntryKind::Hide, origin: origin.clone(), why: None, file, id: None };
             self.entries.push((rank, entry));
         }

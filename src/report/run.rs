@@ -1,9 +1,8 @@
 //! The report of one run.
 
 use super::one_line;
-use crate::plan::{Plan, RootStep, shown};
-use crate::policy::{Access, EntryKind, Policy};
-use crate::profile::{Layer, Mode, NetMode};
+use crate::plan::{Plan, shown};
+use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges};
 use serde_json::{Value, json};
@@ -31,11 +30,7 @@ fn layer_name(layer: Layer) -> &'static str {
 
 impl RunReport {
     pub fn new(policy: &Policy, plan: &Plan, outcome: &Outcome, session: Option<&str>) -> RunReport {
-        let hidden = plan.root.iter().fold(0, |sum, step| match step {
-            RootStep::Mask { .. } => sum + 1,
-            RootStep::Overlay { whiteouts, .. } => sum + whiteouts.len(),
-            _ => sum,
-        });
+        let hidden = plan.hidden().len();
         let command: Vec<String> = plan.exec.command.iter().map(|arg| shown(Path::new(arg))).collect();
         let limits: Vec<String> =
             plan.seal.lines().into_iter().filter(|(name, _)| *name == "limits").map(|(_, line)| line).collect();
@@ -45,12 +40,7 @@ impl RunReport {
             .iter()
             .filter(|entry| entry.kind.is_root())
             .map(|entry| {
-                let access = match entry.kind {
-                    EntryKind::Ro => "ro",
-                    EntryKind::Scratch => "scratch",
-                    _ => "rw",
-                };
-                json!({ "path": shown(&entry.path), "access": access, "origin": entry.origin.to_string() })
+                json!({ "path": shown(&entry.path), "access": super::explain::kind(&entry.kind), "origin": entry.origin.to_string() })
             })
             .collect();
         let value = json!({
