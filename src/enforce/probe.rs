@@ -275,7 +275,7 @@ pub(super) fn fill_lower(lower: BorrowedFd<'_>) -> std::result::Result<(), Mount
 
 /// Mounts, copies a file up, removes one (a whiteout), and puts a new directory in an old one's place (an attribute).
 fn overlay_works(lower: BorrowedFd<'_>, upper: &OwnedFd, work: &OwnedFd) -> std::result::Result<(), MountError> {
-    let merged = overlay(&[lower], Some((upper, work)))?;
+    let merged = overlay(&[lower], Some((upper, work)), MountAttrFlags::empty())?;
     let file = openat(&merged, relative(Path::new("file")), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
     drop(call("copy up", file)?);
     call("whiteout", unlinkat(&merged, "gone", AtFlags::empty()))?;

@@ -2,8 +2,8 @@
 
 use super::isolate::Isolated;
 use super::mount::{
-    MountError, attach, attach_at, call, clone_tree, destination, leak, new_file_system, overlay, relative,
-    set_attributes, source,
+    MountError, attach, attach_at, call, clone_tree, destination, forbidden_on, leak, new_file_system, overlay,
+    relative, set_attributes, source,
 };
 use super::{Injected, Launch, LayerDirs, StepError, whiteout};
 use crate::path::FileId;
@@ -355,7 +355,7 @@ impl Builder<'_> {
             }
             None => None,
         };
-        let mount = overlay(&lowers, dirs.as_ref().map(|(upper, work)| (upper, work)))?;
+        let mount = overlay(&lowers, dirs.as_ref().map(|(upper, work)| (upper, work)), forbidden_on(&real)?)?;
         let target = call("openat2", destination(self.new_root()?, at))?;
         call("move_mount", attach(&mount, target.as_fd()))
     }

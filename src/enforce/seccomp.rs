@@ -95,6 +95,9 @@ fn deny_list(nested: bool) -> Result<BpfProgram, StepError> {
                 condition(first.0, Op::MaskedEq(first.1), first.1)?,
                 condition(second.0, Op::MaskedEq(second.1), second.1)?,
             ],
+            When::EqualsAndMasked { first, arg, mask, value } => {
+                vec![condition(first.0, Op::Eq, first.1)?, condition(arg, Op::MaskedEq(mask), value)?]
+            }
             When::EqualsAndDiffers { first, second } => {
                 vec![condition(first.0, Op::Eq, first.1)?, condition(second.0, Op::Ne, second.1)?]
             }
@@ -177,6 +180,10 @@ const LEGACY: &[(&str, i64)] = table![
 const LEGACY: &[(&str, i64)] = &[];
 
 const TABLE: &[(&str, i64)] = table![
+    "sendto" = SYS_sendto,
+    "sendmsg" = SYS_sendmsg,
+    "sendmmsg" = SYS_sendmmsg,
+    "setsockopt" = SYS_setsockopt,
     "acct" = SYS_acct,
     "add_key" = SYS_add_key,
     "adjtimex" = SYS_adjtimex,
@@ -305,7 +312,9 @@ mod tests {
         assert_eq!(run(&program, nr("ioctl"), [0, 0x1_0000_5412, 0, 0, 0, 0]), eperm);
         assert_eq!(run(&program, nr("ioctl"), [0, 0x5413, 0, 0, 0, 0]), RET_ALLOW);
         assert_eq!(run(&program, nr("socket"), [1, 1, 0, 0, 0, 0]), RET_ALLOW);
-        assert_eq!(run(&program, nr("socket"), [16, 3, 0, 0, 0, 0]), eperm, "raw netlink");
+        assert_eq!(run(&program, nr("socket"), [16, 3, 0, 0, 0, 0]), RET_ALLOW, "netlink route");
+        assert_eq!(run(&program, nr("socket"), [16, 3, 9, 0, 0, 0]), eperm, "netlink audit");
+        assert_eq!(run(&program, nr("socket"), [2, 0x8_0003, 1, 0, 0, 0]), eperm, "raw");
         assert_eq!(run(&program, nr("socket"), [40, 1, 0, 0, 0, 0]), eperm);
         assert_eq!(run(&program, nr("fchmod"), [3, 0o755, 0, 0, 0, 0]), RET_ALLOW);
         assert_eq!(run(&program, nr("fchmod"), [3, 0o4755, 0, 0, 0, 0]), eperm);

@@ -35,6 +35,13 @@ pub enum When {
         first: (u8, u64),
         second: (u8, u64),
     },
+    /// Argument `first` equals, and `second` has exactly `value` under `mask`.
+    EqualsAndMasked {
+        first: (u8, u64),
+        arg: u8,
+        mask: u64,
+        value: u64,
+    },
     /// Argument `first` equals, and `second` differs.
     EqualsAndDiffers {
         first: (u8, u64),
@@ -79,6 +86,12 @@ const fn creating(name: &'static str, flags: u8, create: u64, mode: u64) -> Deni
     Denied { name, when: When::Both { first: (flags, create), second: (flags + 1, mode) }, why: SET_ID }
 }
 
+/// Raw and packet sockets of a family. Netlink's are raw by name and harmless.
+const fn raw(family: u64, kind: u64) -> Denied {
+    let when = When::EqualsAndMasked { first: (0, family), arg: 1, mask: 0xf, value: kind };
+    Denied { name: "socket", when, why: "raw packets" }
+}
+
 const NAMESPACE: &str = "a new user namespace gives capabilities in it, and more kernel to attack";
 const MOUNTS: &str = "changes what paths mean";
 const TRACE: &str = "reads or changes other processes";
@@ -90,6 +103,9 @@ const SOCKET: &str = "a family that the network namespace does not bound, or tha
 const INPUT: &str = "types into the terminal that the caller gets back";
 const HANDLE: &str = "opens files past the mounts";
 
+const FASTOPEN: &str = "TCP fast open is not seen by Landlock's TCP rules";
+
+const MSG_FASTOPEN: u64 = 0x2000_0000;
 const S_ISUID: u64 = 0o4000;
 const S_ISGID: u64 = 0o2000;
 const O_CREAT: u64 = 0o100;
@@ -191,8 +207,18 @@ pub const DENIED: &[Denied] = &[
         when: When::EqualsAndDiffers { first: (0, 16), second: (2, 0) },
         why: "netlink beyond route talks to kernel subsystems that are not per namespace",
     },
-    Denied { name: "socket", when: When::Masked { arg: 1, mask: 0xf, value: 3 }, why: "raw packets" },
-    Denied { name: "socket", when: When::Masked { arg: 1, mask: 0xf, value: 10 }, why: "raw packets" },
+    raw(2, 3),
+    raw(10, 3),
+    raw(2, 10),
+    // Data in the first packet: a connection that Landlock's rule for connect(2) never sees.
+    masked("sendto", 3, MSG_FASTOPEN, FASTOPEN),
+    masked("sendmsg", 2, MSG_FASTOPEN, FASTOPEN),
+    masked("sendmmsg", 3, MSG_FASTOPEN, FASTOPEN),
+    Denied {
+        name: "setsockopt",
+        when: When::EqualsAndMasked { first: (1, 6), arg: 2, mask: 0xffff_ffff, value: 30 },
+        why: FASTOPEN,
+    },
     equals("socket", 2, 262, "MPTCP is not seen by Landlock's TCP rules"),
     masked("chmod", 1, S_ISUID, SET_ID),
     masked("chmod", 1, S_ISGID, SET_ID),
