@@ -136,8 +136,7 @@ fn before(policy: &Policy, notices: &[String], command: &[OsString]) {
 /// The directories of PATH that hold the command on the host and are not visible inside.
 fn missing_because_of(policy: &Policy, command: &[OsString]) -> Option<String> {
     let name = command.first()?;
-    let held = policy.dropped_path.iter().find(|dir| crate::path::identity(&dir.join(name)).is_ok());
-    let dropped = held.or(policy.dropped_path.first())?;
+    let dropped = policy.dropped_path.iter().find(|dir| crate::path::identity(&dir.join(name)).is_ok())?;
     Some(format!("PATH entry {} is not visible inside (grant: --ro {0})", dropped.display()))
 }
 

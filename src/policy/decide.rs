@@ -163,11 +163,15 @@ impl Policy {
         let ends = (root_len + 1..bytes.len()).filter(|&at| bytes[at] == b'/').chain([bytes.len()]);
         for end in ends.filter(|&end| end > root_len) {
             let last = end == bytes.len();
-            let (verdict, below) = self.names.judge(inside, &bytes[..end], root_len, !last, &mut scratch);
+            let (verdict, below) = self.names.judge(inside, &bytes[..end], root_len, true, &mut scratch);
             match verdict {
                 NameVerdict::Hidden(rule) => return self.hidden(rule, path, access),
+                NameVerdict::Through(_) if last && access == Access::Read => {
+                    return self.allowed(entry, path, access, "holds only what is granted below it");
+                }
+                NameVerdict::Through(rule) if last => return self.hidden(rule, path, access),
                 NameVerdict::Frozen(rule) => frozen = Some(rule),
-                NameVerdict::Visible => frozen = None,
+                NameVerdict::Visible | NameVerdict::Through(_) => frozen = None,
             }
             inside = below;
         }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Names of /etc that programs read and that hold no secret. A trailing `*` takes every name that begins so.
-const ETC: [&str; 61] = [
+const ETC: [&str; 59] = [
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -57,7 +57,6 @@ const ETC: [&str; 61] = [
     "python*",
     "perl",
     "fonts",
-    "npmrc",
     "nodejs",
     "shells",
     "login.defs",
@@ -69,7 +68,6 @@ const ETC: [&str; 61] = [
     "papersize",
     "static",
     "dpkg",
-    "wgetrc",
 ];
 
 /// Of /etc/ssl everything but the private keys.

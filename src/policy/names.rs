@@ -50,6 +50,8 @@ pub struct Inside {
     pub build: bool,
     /// The rule that froze a directory above.
     pub frozen: Option<usize>,
+    /// The rule that hides a directory above which exists only for what is granted below it.
+    pub closed: Option<usize>,
 }
 
 /// The verdict on one name; the number is the rule's index.
@@ -58,6 +60,8 @@ pub enum NameVerdict {
     Visible,
     Hidden(usize),
     Frozen(usize),
+    /// A hidden directory on the way to something granted: it exists and holds that alone.
+    Through(usize),
 }
 
 /// All name rules of a policy, compiled.
@@ -68,6 +72,8 @@ pub struct NameRules {
     weights: Vec<u16>,
     set: PatternSet,
     build: PatternSet,
+    /// Directories on the way to what a grant with a path names.
+    through: PatternSet,
 }
 
 /// Buffers that one walk reuses.
@@ -90,6 +96,7 @@ impl NameRules {
             weights: patterns.iter().map(Pattern::weight).collect(),
             set: PatternSet::new(&patterns)?,
             build: PatternSet::new(&build)?,
+            through: PatternSet::new(&ways(&rules)?)?,
             rules,
             build_dirs,
         })
@@ -106,9 +113,19 @@ impl NameRules {
         scratch: &mut Scratch,
     ) -> (NameVerdict, Inside) {
         self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
-        let verdict = self.verdict(inside, &scratch.hits);
+        let mut verdict = self.verdict(inside, &scratch.hits);
         let mut below = inside;
         if dir {
+            if let NameVerdict::Hidden(rule) = verdict {
+                self.through.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+                if !scratch.hits.is_empty() {
+                    verdict = NameVerdict::Through(rule);
+                    below.closed = Some(rule);
+                }
+            } else if verdict != NameVerdict::Visible || !scratch.hits.is_empty() {
+                // Granted itself, so what is in it is judged by its own names again.
+                below.closed = None;
+            }
             if let NameVerdict::Frozen(rule) = verdict {
                 below.frozen = Some(rule);
             }
@@ -148,6 +165,7 @@ impl NameRules {
             (Some((rule, Effect::GrantRw)), Some(freeze)) if self.rules[rule].rank < self.rules[freeze].rank => {
                 NameVerdict::Visible
             }
+            (None, _) if inside.closed.is_some() => NameVerdict::Hidden(inside.closed.unwrap_or_default()),
             (_, Some(freeze)) => NameVerdict::Frozen(freeze),
             _ => inside.frozen.map_or(NameVerdict::Visible, NameVerdict::Frozen),
         }
@@ -164,6 +182,23 @@ impl NameRules {
         };
         key(challenger) > key(best)
     }
+}
+
+/// The directories that lead to what grants with a path name: `**/.cargo` for `**/.cargo/config.toml`.
+fn ways(rules: &[NameRule]) -> Result<Vec<Pattern>, PatternError> {
+    let mut out = Vec::new();
+    for rule in rules.iter().filter(|rule| matches!(rule.effect, Effect::GrantRo | Effect::GrantRw)) {
+        let mut text = rule.text.as_str();
+        while let Some((parent, _)) = text.rsplit_once('/') {
+            let name = parent.rsplit('/').next().unwrap_or_default();
+            // A wildcard alone names no directory that would have to exist.
+            if !matches!(name, "" | "*" | "**") {
+                out.push(if rule.literal { Pattern::literal(parent.as_ref())? } else { Pattern::parse(parent)? });
+            }
+            text = parent;
+        }
+    }
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -229,6 +264,20 @@ mod tests {
         assert!(inside.build);
         assert_eq!(judge(&set, inside, "/r/node_modules/.bin"), NameVerdict::Visible);
         assert_eq!(judge(&set, inside, "/r/node_modules/a.pem"), NameVerdict::Hidden(1));
+    }
+
+    #[test]
+    fn a_hidden_directory_holds_only_what_is_granted_below_it() {
+        let set = rules(&[
+            (".*", Effect::HideDotfile, Rank::Profile),
+            ("**/.cargo/config.toml", Effect::GrantRo, Rank::Profile),
+        ]);
+        let (verdict, inside) = set.judge(Inside::default(), b"/r/a/.cargo", 2, true, &mut Scratch::default());
+        assert_eq!(verdict, NameVerdict::Through(0));
+        assert_eq!(judge(&set, inside, "/r/a/.cargo/config.toml"), NameVerdict::Frozen(1));
+        assert_eq!(judge(&set, inside, "/r/a/.cargo/plain"), NameVerdict::Hidden(0));
+        let (verdict, _) = set.judge(Inside::default(), b"/r/.other", 2, true, &mut Scratch::default());
+        assert_eq!(verdict, NameVerdict::Hidden(0));
     }
 
     #[test]

@@ -49,6 +49,7 @@ impl path::Judge for NameJudge<'_> {
         let (verdict, below) = self.policy.names.judge(inside, path, self.root_len, dir, &mut self.scratch);
         match verdict {
             NameVerdict::Hidden(rule) => (Verdict::Stop, Some(Finding::Hidden(rule))),
+            NameVerdict::Through(_) => (Verdict::Pass(below), None),
             NameVerdict::Visible | NameVerdict::Frozen(_) if kind == FileType::Socket && self.live => {
                 (Verdict::Stop, Some(Finding::Socket))
             }

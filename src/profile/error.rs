@@ -142,9 +142,9 @@ impl LoadError {
                 Some(format!("{near}known profiles: {}", known.join(", ")))
             }
             LoadError::UnknownKey { suggestion, .. } => Some(suggestion.clone()),
-            LoadError::WrongType { key, wanted, found, .. } if wanted.starts_with("a list") && *found == "a string" => {
-                Some(format!("write `{key} = [\"...\"]`"))
-            }
+            LoadError::WrongType {
+                key, wanted: "a list of strings" | "a list of paths", found: "a string", ..
+            } => Some(format!("write `{key} = [\"...\"]`")),
             LoadError::BadValue { reason, .. } => reason.hint(),
             LoadError::NoPath { .. } => Some("write `{ path = \"...\", optional = true, why = \"...\" }`".into()),
             LoadError::RemovesNothing { nearest, .. } => Some(match nearest {

@@ -13,6 +13,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// A profile is a page of text. More is a mistake, or an attempt to make the launcher slow.
 const LARGEST: u64 = 256 * 1024;
+/// A stranger's: each pattern is compiled before the launch, and thousands of them would be felt.
+const LARGEST_REPOSITORY: u64 = 64 * 1024;
 /// No chain of `extends` that a person wrote is this long; symlinks could make one that never ends.
 const MOST: usize = 64;
 /// The profile of a run without `-p`.
@@ -108,8 +110,8 @@ impl Loader {
     /// Reads a repository's `agentbox.toml`, already in memory, and keeps what narrows. `path` is for messages only.
     pub fn repository(&self, text: &[u8], path: &Path) -> Result<(Profile, Vec<Notice>), LoadError> {
         let file = path.display().to_string();
-        if text.len() as u64 > LARGEST {
-            return Err(LoadError::TooLarge { file, bytes: LARGEST });
+        if text.len() as u64 > LARGEST_REPOSITORY {
+            return Err(LoadError::TooLarge { file, bytes: LARGEST_REPOSITORY });
         }
         let sheet = read(&file, utf8(&file, text)?, Author::Repository)?;
         Ok(narrow(&file, sheet))

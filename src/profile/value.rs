@@ -84,8 +84,11 @@ pub(super) fn shown(text: &str) -> String {
 
 /// The candidate that a slip of the finger would turn into `word`, if there is one.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > 64 {
+        return None;
+    }
     let word = word.to_lowercase();
-    let allowed = (word.chars().count() / 3).max(1);
+    let allowed = ((word.chars().count() + 1) / 3).max(1);
     candidates
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(&word, candidate), candidate))
