@@ -21,3 +21,4 @@ mod docs;
 mod escape;
 mod fault;
 mod layering;
+mod pitfalls;

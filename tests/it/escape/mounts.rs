@@ -172,10 +172,11 @@ fn mounts_made_later() {
         let output = with_mounts(
             &place,
             &format!(
-                "mount --make-rshared /; mount --bind $T/ref $T/ref; mount --make-shared $T/ref; mkfifo $T/p/go $T/p/up
+                "mount --make-rshared /; mount --bind $T/ref $T/ref; mount --make-shared $T/ref
+                wait_for() {{ for i in {{1..500}}; do test -e $1 && break; sleep .02; done; }}
                 $AGENTBOX run {mode} --scratch $T/p --ro $T/bin --ro $T/ref -- \
-                    bash -c 'echo >up; read <go; $0 list $1' $PROBE $T/ref/dir & read <$T/p/up
-                mount -t tmpfs t $T/ref/dir; echo sentinel >$T/ref/dir/late; echo >$T/p/go; wait $!
+                    bash -c 'echo >up; for i in {{1..500}}; do test -e go && break; sleep .02; done; $0 list $1' $PROBE $T/ref/dir &
+                wait_for $T/p/up; mount -t tmpfs t $T/ref/dir; echo sentinel >$T/ref/dir/late; echo >$T/p/go; wait $!
                 $PROBE list $T/ref/dir; rm $T/p/go $T/p/up"
             ),
         );
