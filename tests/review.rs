@@ -147,6 +147,10 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, (char, Vec<u8>)> {
 fn assert_patch_gives_the_merged_tree(temp: &Temp, session: &Session, what: &dyn std::fmt::Debug) -> bool {
     let layer = read(session);
     assert!(layer.refused.is_empty() && layer.kept.is_empty(), "{what:?}: {layer:?}");
+    let replaces_a_link = layer.changes.iter().any(|change| {
+        let (Some(old), Some(new)) = (&change.old, &change.new) else { return false };
+        matches!(old.kind, FileKind::Symlink(_)) && new.is_dir()
+    });
     let mut patch = Vec::new();
     render(&[layer], Style::plain(Format::Full), &mut patch).unwrap();
     let file = temp.0.join("patch");
@@ -157,6 +161,13 @@ fn assert_patch_gives_the_merged_tree(temp: &Temp, session: &Session, what: &dyn
     if any {
         let told = || String::from_utf8_lossy(&patch).into_owned();
         let check = git_apply(&temp.root(), &file, true);
+        // Where a directory takes the place of a symlink, git looks for the new names through the old link, and gives
+        // up when that leads to itself or over another link.
+        let said = String::from_utf8_lossy(&check.stderr);
+        let limits = ["Too many levels of symbolic links", "is beyond a symbolic link"];
+        if replaces_a_link && limits.iter().any(|limit| said.contains(limit)) {
+            return false;
+        }
         assert!(check.status.success(), "{what:?}: {check:?}\n{}", told());
         let apply = git_apply(&copy, &file, false);
         assert!(apply.status.success(), "{what:?}: {apply:?}\n{}", told());

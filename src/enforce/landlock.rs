@@ -2,13 +2,15 @@
 //! names an inode, and the host's are not those of the tmpfs and overlays inside.
 
 use super::StepError;
+use super::mount::leak;
 use super::seal::kept_descriptors;
 use crate::plan::{LandlockPlan, PathRule, Rights};
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use std::os::fd::BorrowedFd;
+use rustix::fs::{FileType, Mode, OFlags};
+use std::os::fd::{AsFd, BorrowedFd};
 
 const STEP: &str = "landlock";
 
@@ -100,18 +102,20 @@ fn path_rule(created: RulesetCreated, rule: &PathRule, abi: ABI) -> Result<Rules
         let step = format!("{STEP}: rule for {}", rule.at.display());
         StepError::new(step, error)
     };
-    let fd = PathFd::new(&rule.at).map_err(|error| at(&error))?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&rule.at, flags, Mode::empty()).map_err(|error| at(&error))?;
     let mut rights = access(rule.rights, abi);
     if !rule.dir {
         rights &= AccessFs::from_file(abi);
     }
-    created.add_rule(PathBeneath::new(fd, rights)).map_err(|error| at(&error))
+    let created = created.add_rule(PathBeneath::new(fd.as_fd(), rights)).map_err(|error| at(&error))?;
+    leak(fd);
+    Ok(created)
 }
 
 /// A file that the caller redirected can be opened again through /proc/self/fd (`> /dev/stdout`), in the way it was
 /// opened first and in no other: a read-only stdin stays unwritable.
 fn descriptor_rule(created: RulesetCreated, fd: BorrowedFd<'_>, abi: ABI) -> Result<RulesetCreated, StepError> {
-    use rustix::fs::{FileType, OFlags};
     let stat = rustix::fs::fstat(fd).map_err(fail)?;
     let device = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => false,

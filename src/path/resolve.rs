@@ -135,9 +135,64 @@ pub fn resolve(path: &Path, cwd: &Path) -> Result<Resolved, ResolveError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match rustix::fs::openat2(rustix::fs::CWD, &asked, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Ok(fd) => finish(&asked, lexical(&asked), Vec::new(), &fd),
-        Err(Errno::LOOP | Errno::NOENT) => walk(&asked),
+        Err(Errno::NOENT) => match missing(&asked) {
+            Some(error) => Err(error),
+            None => walk(&asked),
+        },
+        Err(Errno::LOOP) => match last_is_link(&asked) {
+            Some(link) => through(&asked, link),
+            None => walk(&asked),
+        },
         Err(errno) => Err(ResolveError::Io { at: asked.clone(), asked, errno }),
     }
+}
+
+/// The usual link: the last component, with none before it.
+fn last_is_link(asked: &Path) -> Option<Link> {
+    if asked.components().any(|part| part == Component::ParentDir) {
+        return None;
+    }
+    let target = rustix::fs::readlink(asked, Vec::new()).ok()?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::openat2(rustix::fs::CWD, asked.parent()?, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    Some(Link { at: lexical(asked), target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) })
+}
+
+/// Goes on behind a link, if nothing but plain directories lies there; else walks from the start.
+fn through(asked: &Path, link: Link) -> Result<Resolved, ResolveError> {
+    // The link's own directory has no link in it, so `..` there means what it says; in the rest of the target it may
+    // not, but that is plain as well or this fails.
+    let parent = link.at.parent().unwrap_or(Path::new("/"));
+    let target = parent.join(&link.target);
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat2(rustix::fs::CWD, &target, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Ok(fd) => finish(asked, lexical(&target), vec![link], &fd),
+        Err(_) => walk(asked),
+    }
+}
+
+/// A path that does not exist, where no link is on the way to the deepest parent that does: a call a level from the
+/// end, which is where it usually breaks off. `None` where a link is.
+fn missing(asked: &Path) -> Option<ResolveError> {
+    let mut parent = lexical(asked);
+    let mut rest = Vec::new();
+    if asked.components().any(|part| part == Component::ParentDir) {
+        return None;
+    }
+    while let Some(name) = parent.file_name().map(OsStr::to_owned) {
+        parent.pop();
+        rest.push(name);
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match rustix::fs::openat2(rustix::fs::CWD, &parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Ok(_) => {
+                let rest = rest.iter().rev().collect();
+                return Some(ResolveError::Missing { asked: asked.to_path_buf(), parent, rest, links: Vec::new() });
+            }
+            Err(Errno::NOENT) => {}
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 fn finish(asked: &Path, path: PathBuf, links: Vec<Link>, fd: &OwnedFd) -> Result<Resolved, ResolveError> {
@@ -216,4 +271,70 @@ fn parts(path: &Path) -> Vec<PathBuf> {
     let mut names: Vec<PathBuf> = names.collect();
     names.reverse();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    struct Temp(PathBuf);
+
+    impl Temp {
+        fn new(name: &str) -> Temp {
+            let dir = PathBuf::from(format!("/var/tmp/agentbox-resolve-{name}-{}", std::process::id()));
+            std::fs::create_dir(&dir).unwrap();
+            Temp(dir)
+        }
+    }
+
+    impl Drop for Temp {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    fn root() -> &'static Path {
+        Path::new("/")
+    }
+
+    /// The fast ways must say what the slow walk says.
+    fn both(path: &Path) -> Result<Resolved, String> {
+        let fast = resolve(path, root()).map_err(|err| format!("{err:?}"));
+        let slow = walk(path).map_err(|err| format!("{err:?}"));
+        match (&fast, &slow) {
+            (Ok(fast), Ok(slow)) => {
+                assert_eq!((&fast.path, &fast.links, fast.id), (&slow.path, &slow.links, slow.id), "{}", path.display());
+            }
+            (Err(fast), Err(slow)) => assert_eq!(fast, slow),
+            _ => panic!("{}: {fast:?} against {slow:?}", path.display()),
+        }
+        fast
+    }
+
+    #[test]
+    fn fast_and_slow_agree() {
+        let temp = Temp::new("agree");
+        let at = |name: &str| temp.0.join(name);
+        std::fs::create_dir(at("real")).unwrap();
+        std::fs::write(at("real/file"), "x").unwrap();
+        symlink("real", at("link")).unwrap();
+        symlink("link", at("two")).unwrap();
+        symlink("real/file", at("to-file")).unwrap();
+        symlink("../nowhere", at("dangling")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        symlink(at("link/file"), at("far")).unwrap();
+        assert!(both(&at("real/file")).unwrap().links.is_empty());
+        assert_eq!(both(&at("link")).unwrap().links.len(), 1);
+        assert_eq!(both(&at("two/file")).unwrap().links.len(), 2);
+        assert_eq!(both(&at("two")).unwrap().path.as_path(), at("real"));
+        assert_eq!(both(&at("to-file")).unwrap().kind, Kind::File);
+        assert_eq!(both(&at("far")).unwrap().links.len(), 2);
+        assert_eq!(both(&at("link/../real")).unwrap().path.as_path(), at("real"));
+        both(&at("dangling")).unwrap_err();
+        both(&at("missing/below")).unwrap_err();
+        both(&at("link/missing/below")).unwrap_err();
+        both(&at("loop")).unwrap_err();
+        both(&at("real/file/below")).unwrap_err();
+    }
 }

@@ -42,6 +42,8 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
     rule("/dev/tty", Rights::Terminal);
     // `> /proc/self/oom_score_adj` and its like; the kernel's settings stay read-only by their mount.
     rule("/proc", Rights::Files);
+    // All of /etc is picked or made: one rule on the directory that holds it.
+    rule("/etc", Rights::Read);
     for entry in &policy.entries {
         let rights = match entry.kind {
             EntryKind::System | EntryKind::Made(_) | EntryKind::Ro => Rights::Read,

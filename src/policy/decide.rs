@@ -2,7 +2,7 @@
 
 use super::names::{Inside, NameVerdict, Scratch};
 use super::{Effect, Entry, EntryKind, Policy};
-use crate::path::{ResolveError, lexical, resolve};
+use crate::path::{Link, ResolveError, Resolved, lexical, resolve};
 use serde::Serialize;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -77,20 +77,27 @@ impl Policy {
             Err(ResolveError::Missing { parent, rest, links, .. }) => (lexical(&parent.join(rest)), links),
             // What the caller cannot look at is judged as text: no link of it was followed.
             Err(ResolveError::Io { .. }) => (text, Vec::new()),
-            Err(ResolveError::Loop { .. }) => {
-                return self.denied(absolute, access, "a symlink loop", "the kernel", None);
-            }
+            Err(ResolveError::Loop { .. }) => return self.denied(absolute, access, "a symlink loop", "the kernel", None),
         };
-        for link in &links {
+        let mut decision = self.behind(&path, &links, access);
+        decision.path = absolute;
+        decision
+    }
+
+    /// The same for a path that was resolved already.
+    pub fn decide_resolved(&self, found: &Resolved, access: Access) -> Decision {
+        self.behind(found.path.as_path(), &found.links, access)
+    }
+
+    fn behind(&self, path: &Path, links: &[Link], access: Access) -> Decision {
+        for link in links {
             let made = self.links.contains(link);
             if !made && !self.decide(&link.at, Access::Read).allowed {
                 let rule = format!("the symlink {} on the way is not visible inside", link.at.display());
-                return self.denied(absolute, access, &rule, "default", Some(flag("--ro", &path, "")));
+                return self.denied(path.into(), access, &rule, "default", Some(flag("--ro", path, "")));
             }
         }
-        let mut decision = self.decide(&path, access);
-        decision.path = absolute;
-        decision
+        self.decide(path, access)
     }
 
     /// Judges a canonical path.

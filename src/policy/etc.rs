@@ -71,7 +71,7 @@ const ETC: [&str; 59] = [
 ];
 
 /// Of /etc/ssl everything but the private keys.
-const SSL: [&str; 5] = ["ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "ssl/ca-bundle.pem", "ssl/ct_log_list.cnf"];
+const SSL: [&str; 3] = ["ssl/certs", "ssl/openssl.cnf", "ssl/ca-bundle.pem"];
 
 /// Bundles that TLS clients open by name, wherever they really lie.
 const BUNDLES: [&str; 3] =
@@ -107,14 +107,20 @@ pub(super) fn view(facts: &Facts, home: &Path, extra_bundles: &[PathBuf]) -> Sys
     if facts.etc.iter().any(|entry| entry.name == "ssl") {
         SSL.iter().for_each(|name| follow(&mut view, &Path::new("/etc").join(name)));
     }
-    BUNDLES
-        .iter()
-        .map(Path::new)
-        .chain(extra_bundles.iter().map(PathBuf::as_path))
-        .for_each(|path| follow(&mut view, path));
+    let mut bundles: Vec<&Path> =
+        BUNDLES.iter().map(Path::new).chain(extra_bundles.iter().map(PathBuf::as_path)).collect();
+    bundles.sort_unstable();
+    bundles.dedup();
+    bundles.retain(|path| path.strip_prefix("/etc").map_or(true, |name| listed(facts, name)));
+    bundles.into_iter().for_each(|path| follow(&mut view, path));
     made(&mut view, facts, home);
     places(&mut view);
     view
+}
+
+/// Does /etc hold the first component of this path?
+fn listed(facts: &Facts, name: &Path) -> bool {
+    name.components().next().is_some_and(|first| facts.etc.iter().any(|entry| entry.name == first.as_os_str()))
 }
 
 fn picked(name: &OsStr) -> bool {

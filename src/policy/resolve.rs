@@ -55,6 +55,8 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
     roots.implicit(&cwd)?;
     let path = search_path(&request.vars);
     let wants_toolchains = [cli, profile].iter().find_map(|p| p.filesystem.toolchains.as_ref()).is_none_or(|w| w.value);
+    let path: Vec<(PathBuf, Option<Resolved>)> =
+        path.into_iter().map(|dir| (dir.clone(), resolve_path(&dir, Path::new("/")).ok())).collect();
     if wants_toolchains {
         toolchains(&mut roots, &path, &home.path, &request.vars);
     }
@@ -103,9 +105,11 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         home: home.path,
     };
     check_cwd(&policy, cwd.kind)?;
-    let (seen, dropped): (Vec<PathBuf>, Vec<PathBuf>) =
-        path.into_iter().partition(|dir| policy.decide_asked(dir, super::Access::Read).allowed);
-    policy.dropped_path = dropped;
+    let (seen, dropped): (Vec<_>, Vec<_>) = path.into_iter().partition(|(_, found)| {
+        found.as_ref().is_some_and(|found| policy.decide_resolved(found, super::Access::Read).allowed)
+    });
+    let seen: Vec<PathBuf> = seen.into_iter().map(|(dir, _)| dir).collect();
+    policy.dropped_path = dropped.into_iter().map(|(dir, _)| dir).collect();
     let caller = Caller {
         vars: &request.vars,
         home: &policy.home,
@@ -154,9 +158,9 @@ fn search_path(vars: &BTreeMap<OsString, OsString>) -> Vec<PathBuf> {
     std::env::split_paths(path).filter(|dir| dir.is_absolute()).collect()
 }
 
-fn toolchains(roots: &mut Roots<'_>, path: &[PathBuf], home: &Path, vars: &BTreeMap<OsString, OsString>) {
+fn toolchains(roots: &mut Roots<'_>, path: &[(PathBuf, Option<Resolved>)], home: &Path, vars: &BTreeMap<OsString, OsString>) {
     let canonical: Vec<PathBuf> =
-        path.iter().filter_map(|dir| resolve_path(dir, Path::new("/")).ok()).map(|r| r.path.into_path_buf()).collect();
+        path.iter().filter_map(|(_, found)| found.as_ref()).map(|found| found.path.as_path().to_path_buf()).collect();
     for grant in toolchain::grants(&canonical, home, vars) {
         if let Ok(found) = resolve_path(&grant, Path::new("/")) {
             // An activated virtual environment of the project is part of its root, not a toolchain.

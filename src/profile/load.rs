@@ -68,7 +68,8 @@ struct Walk {
 impl Loader {
     /// `user_dir` is `$XDG_CONFIG_HOME/agentbox/profiles`; it need not exist.
     pub fn new(user_dir: Option<PathBuf>) -> Loader {
-        Loader { user_dir }
+        // Asked once, not for every name.
+        Loader { user_dir: user_dir.filter(|dir| fs::symlink_metadata(dir).is_ok()) }
     }
 
     /// Loads the profiles that `-p` names, in order; none means `default`. A profile that is reached twice counts once,
