@@ -298,7 +298,8 @@ mod tests {
         for denied in DENIED.iter().filter(|denied| matches!(denied.when, When::Always | When::UnlessNested)) {
             assert_eq!(run(&program, nr(denied.name), [0; 6]), eperm, "{}", denied.name);
         }
-        let detours = program.windows(2).filter(|pair| pair[0].code == 0x05 && pair[0].k == 1 && pair[1].k == 2).count();
+        let detours =
+            program.windows(2).filter(|pair| pair[0].code == 0x05 && pair[0].k == 1 && pair[1].k == 2).count();
         assert_eq!(detours, 0);
         assert_eq!(run(&program, libc::SYS_read as u32, [0; 6]), RET_ALLOW);
         assert_eq!(run(&program, nr("ioctl"), [0, 0x1_0000_5412, 0, 0, 0, 0]), eperm);

@@ -304,7 +304,12 @@ mod tests {
         let slow = walk(path).map_err(|err| format!("{err:?}"));
         match (&fast, &slow) {
             (Ok(fast), Ok(slow)) => {
-                assert_eq!((&fast.path, &fast.links, fast.id), (&slow.path, &slow.links, slow.id), "{}", path.display());
+                assert_eq!(
+                    (&fast.path, &fast.links, fast.id),
+                    (&slow.path, &slow.links, slow.id),
+                    "{}",
+                    path.display()
+                );
             }
             (Err(fast), Err(slow)) => assert_eq!(fast, slow),
             _ => panic!("{}: {fast:?} against {slow:?}", path.display()),

@@ -77,7 +77,9 @@ impl Policy {
             Err(ResolveError::Missing { parent, rest, links, .. }) => (lexical(&parent.join(rest)), links),
             // What the caller cannot look at is judged as text: no link of it was followed.
             Err(ResolveError::Io { .. }) => (text, Vec::new()),
-            Err(ResolveError::Loop { .. }) => return self.denied(absolute, access, "a symlink loop", "the kernel", None),
+            Err(ResolveError::Loop { .. }) => {
+                return self.denied(absolute, access, "a symlink loop", "the kernel", None);
+            }
         };
         let mut decision = self.behind(&path, &links, access);
         decision.path = absolute;

@@ -158,7 +158,12 @@ fn search_path(vars: &BTreeMap<OsString, OsString>) -> Vec<PathBuf> {
     std::env::split_paths(path).filter(|dir| dir.is_absolute()).collect()
 }
 
-fn toolchains(roots: &mut Roots<'_>, path: &[(PathBuf, Option<Resolved>)], home: &Path, vars: &BTreeMap<OsString, OsString>) {
+fn toolchains(
+    roots: &mut Roots<'_>,
+    path: &[(PathBuf, Option<Resolved>)],
+    home: &Path,
+    vars: &BTreeMap<OsString, OsString>,
+) {
     let canonical: Vec<PathBuf> =
         path.iter().filter_map(|(_, found)| found.as_ref()).map(|found| found.path.as_path().to_path_buf()).collect();
     for grant in toolchain::grants(&canonical, home, vars) {
