@@ -203,3 +203,24 @@ fn devices() {
     }
     held(&[("open-write /dev/null", "ok", Twin::Bare("ok")), ("open-read /dev/urandom", "ok", Twin::Bare("ok"))]);
 }
+
+/// Of /sys only what runtimes read, and that read-only.
+#[test]
+fn sysfs() {
+    let place = Place::new();
+    let closed =
+        ["/sys/kernel/debug", "/sys/kernel/security", "/sys/firmware", "/sys/block", "/sys/class/net", "/sys/bus"];
+    for mode in MODES {
+        for path in closed {
+            let output = place.boxed_in(mode, &[], &["list", path]);
+            assert!(["ENOENT", "EACCES"].contains(&output.ok().out()), "{mode} {path}: {output}");
+        }
+        for path in ["/sys/kernel/uevent_helper", "/sys/power/state", "/sys/fs/cgroup/cgroup.procs", "/sys/new"] {
+            let output = place.boxed_in(mode, &[], &["open-write", path, "+", "create", path]);
+            for answer in lines(&output, 2) {
+                assert!(["ENOENT", "EACCES", "EROFS"].contains(&answer), "{mode} {path}: {output}");
+            }
+        }
+    }
+    assert!(place.bare(&["list", "/sys/class/net"]).ok().out().starts_with('='));
+}
