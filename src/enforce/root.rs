@@ -41,7 +41,14 @@ pub(super) struct Rooted(pub(super) ());
 impl Isolated {
     pub fn root(self, launch: &Launch<'_>) -> std::result::Result<Rooted, StepError> {
         let terminal = launch.terminal.as_ref().and_then(|terminal| terminal_path(terminal.fd.as_fd()));
-        let mut builder = Builder { new: None, scratch: None, layers: launch.layers, terminal, numbered: 0 };
+        let mut builder = Builder {
+            new: None,
+            scratch: None,
+            layers: launch.layers,
+            terminal,
+            numbered: 0,
+            buffer: vec![0; 32 * 1024],
+        };
         // Modes are the plan's, not the caller's; what the command makes follows the caller's again.
         let mask = umask(Mode::empty());
         for step in &launch.plan.root {
@@ -93,6 +100,8 @@ struct Builder<'a> {
     terminal: Option<PathBuf>,
     /// Counts the directories of the scratch tmpfs that have no name of their own.
     numbered: u32,
+    /// For copies: a file that fills it is bound instead.
+    buffer: Vec<u8>,
 }
 
 impl Builder<'_> {
@@ -119,6 +128,7 @@ impl Builder<'_> {
                 Err(errno) => Err(MountError::Errno("symlinkat", errno)),
             },
             RootStep::System { from, at } => self.system(from, at),
+            RootStep::Copy { at } => self.copy(at),
             RootStep::SealRoot => {
                 let set = MountAttr::RDONLY | MountAttr::NOSUID | MountAttr::NODEV;
                 call("mount_setattr", set_attributes(self.new_root()?, set))
@@ -190,6 +200,7 @@ impl Builder<'_> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = call("openat", openat(self.new_root()?, relative(at), flags, mode))?;
         let written = call("write", rustix::io::write(&fd, content))?;
+        leak(fd);
         if written == content.len() { Ok(()) } else { Err(MountError::Errno("write", Errno::NOSPC)) }
     }
 
@@ -199,6 +210,23 @@ impl Builder<'_> {
         call("move_mount", attach_at(&tree, self.new_root()?, at))?;
         leak(tree);
         Ok(())
+    }
+
+    fn copy(&mut self, at: &Path) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let from = match rustix::fs::open(at, flags, Mode::empty()) {
+            Ok(from) => from,
+            // Not readable for the caller (or gone by now): what the caller cannot read the box does not have.
+            Err(Errno::ACCESS | Errno::NOENT | Errno::LOOP) => return self.file(at, b""),
+            Err(errno) => return Err(MountError::Errno("open", errno)),
+        };
+        let length = call("read", rustix::io::read(&from, &mut *self.buffer))?;
+        leak(from);
+        if length == self.buffer.len() {
+            self.file(at, b"")?;
+            return self.system(at, at);
+        }
+        self.file(at, &self.buffer[..length])
     }
 
     fn device(&self, from: &Path, at: &Path) -> Result<()> {

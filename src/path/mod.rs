@@ -5,5 +5,5 @@ pub mod pattern;
 mod resolve;
 mod scan;
 
-pub use resolve::{FileId, HostPath, Kind, Link, ResolveError, Resolved, lexical, resolve};
+pub use resolve::{FileId, HostPath, Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
 pub use scan::{Found, Judge, ScanNotice, Verdict, identity, scan};

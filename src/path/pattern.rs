@@ -3,7 +3,8 @@
 //! A pattern without a slash names a file or directory at any depth below a root; one with a slash is relative to the
 //! root; one that starts with a slash is absolute. Matching lower-cases both sides, for `.ENV` is a secret as well.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{GlobBuilder, GlobMatcher};
+use std::cell::OnceCell;
 use std::fmt;
 use std::path::Path;
 
@@ -18,7 +19,8 @@ enum Anchor {
 /// One checked glob.
 #[derive(Debug, Clone)]
 pub struct Pattern {
-    glob: globset::Glob,
+    /// Lower-cased, without the parts that only say where it is anchored.
+    body: String,
     anchor: Anchor,
     weight: u16,
 }
@@ -60,12 +62,12 @@ impl Pattern {
             Some(rest) if !rest.contains('/') && !rest.is_empty() => (rest, Anchor::Name),
             _ => (trimmed, anchor),
         };
-        let glob = GlobBuilder::new(&body.to_lowercase())
-            .literal_separator(true)
-            .backslash_escape(true)
-            .build()
-            .map_err(|err| bad(&err.kind().to_string()))?;
-        Ok(Pattern { glob, anchor, weight: literal_characters(body) })
+        let pattern = Pattern { body: body.to_lowercase(), anchor, weight: literal_characters(body) };
+        // Only what has more than stars in it can be malformed: compiling costs more than all else at a launch.
+        if body.contains(['[', ']', '{', '}', '\\']) {
+            compile(&pattern.body).map_err(|reason| bad(&reason))?;
+        }
+        Ok(pattern)
     }
 
     /// The pattern that matches exactly this absolute path.
@@ -110,116 +112,164 @@ fn literal_characters(glob: &str) -> u16 {
     count
 }
 
-/// Many patterns, asked at once.
-#[derive(Debug, Clone, Default)]
-pub struct PatternSet {
-    names: GlobSet,
-    name_ids: Vec<usize>,
-    paths: GlobSet,
-    path_ids: Vec<usize>,
-    absolute: GlobSet,
-    absolute_ids: Vec<usize>,
-    prefilter: Option<Box<Prefilter>>,
+fn compile(glob: &str) -> Result<GlobMatcher, String> {
+    let glob = GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|err| err.kind().to_string())
 }
 
-/// What a name must look like for any name pattern to match: a cheap no for most names of a tree.
+/// What one name can be compared with. All but the last are a comparison of bytes; a compiled glob costs a hundred
+/// times as much to make, so it is made when a name first comes near it.
 #[derive(Debug, Clone)]
-struct Prefilter {
-    /// First bytes with which some pattern begins literally.
-    first: [bool; 256],
-    /// Last bytes with which some pattern that begins with a wildcard ends literally.
-    last: [bool; 256],
+enum NameForm {
+    Exact(Vec<u8>),
+    /// `a*b`, either side possibly empty.
+    Around(Vec<u8>, Vec<u8>),
+    Complex {
+        glob: String,
+        compiled: OnceCell<Option<GlobMatcher>>,
+    },
+}
+
+impl NameForm {
+    fn of(glob: &str) -> NameForm {
+        let complex = || NameForm::Complex { glob: glob.to_owned(), compiled: OnceCell::new() };
+        if glob.contains(['?', '[', ']', '{', '}', '\\']) {
+            return complex();
+        }
+        match glob.split_once('*') {
+            None => NameForm::Exact(glob.as_bytes().to_vec()),
+            Some((before, after)) if !after.contains('*') => {
+                NameForm::Around(before.as_bytes().to_vec(), after.as_bytes().to_vec())
+            }
+            Some(_) => complex(),
+        }
+    }
+
+    fn matches(&self, name: &[u8]) -> bool {
+        match self {
+            NameForm::Exact(text) => text == name,
+            NameForm::Around(before, after) => {
+                name.len() >= before.len() + after.len() && name.starts_with(before) && name.ends_with(after)
+            }
+            NameForm::Complex { glob, compiled } => is_match(compiled, glob, name),
+        }
+    }
+
+    /// A byte that every match begins with, else one that it ends with.
+    fn edge(&self) -> Edge {
+        let literal = |byte: Option<&u8>| byte.copied().filter(|b| b.is_ascii() && !b"*?[]{}\\,".contains(b));
+        let (first, last) = match self {
+            NameForm::Exact(text) => (literal(text.first()), None),
+            NameForm::Around(before, after) => (literal(before.first()), literal(after.last())),
+            NameForm::Complex { glob, .. } => {
+                // Behind a backslash the last byte is literal as well, but then the one before is not: leave it.
+                let last = if glob.contains('\\') { None } else { literal(glob.as_bytes().last()) };
+                (literal(glob.as_bytes().first()), last)
+            }
+        };
+        match (first, last) {
+            (Some(first), _) => Edge::First(first),
+            (None, Some(last)) => Edge::Last(last),
+            (None, None) => Edge::None,
+        }
+    }
+}
+
+enum Edge {
+    First(u8),
+    Last(u8),
+    None,
+}
+
+fn is_match(compiled: &OnceCell<Option<GlobMatcher>>, glob: &str, text: &[u8]) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    // It was checked when it was parsed.
+    let matcher = compiled.get_or_init(|| compile(glob).ok());
+    matcher.as_ref().is_some_and(|matcher| matcher.is_match(Path::new(std::ffi::OsStr::from_bytes(text))))
+}
+
+/// One pattern of a set: its name part, and for those with a slash the whole path besides.
+#[derive(Debug, Clone)]
+struct Member {
+    id: usize,
+    name: NameForm,
+    path: Option<(Anchor, String, OnceCell<Option<GlobMatcher>>)>,
+}
+
+/// Many patterns, asked at once. They lie in buckets by a byte that a matching name begins or ends with, so that most
+/// names of a tree meet few of them or none.
+#[derive(Debug, Clone, Default)]
+pub struct PatternSet {
+    members: Vec<Member>,
+    first: Vec<Vec<u16>>,
+    last: Vec<Vec<u16>>,
+    rest: Vec<u16>,
 }
 
 impl PatternSet {
-    /// # Errors
-    /// When the patterns together are too large to compile.
-    pub fn new(patterns: &[Pattern]) -> Result<PatternSet, PatternError> {
-        let mut set = PatternSet::default();
-        let mut builders = [GlobSetBuilder::new(), GlobSetBuilder::new(), GlobSetBuilder::new()];
-        let mut prefilter = Prefilter { first: [false; 256], last: [false; 256] };
+    pub fn new(patterns: &[Pattern]) -> PatternSet {
+        let mut set = PatternSet { first: vec![Vec::new(); 256], last: vec![Vec::new(); 256], ..PatternSet::default() };
         for (id, pattern) in patterns.iter().enumerate() {
-            let glob = pattern.glob.clone();
-            match pattern.anchor {
-                Anchor::Name => {
-                    prefilter.admit(glob.glob().as_bytes());
-                    builders[0].add(glob);
-                    set.name_ids.push(id);
-                }
-                Anchor::Root => {
-                    builders[1].add(glob);
-                    set.path_ids.push(id);
-                }
-                Anchor::Absolute => {
-                    builders[2].add(glob);
-                    set.absolute_ids.push(id);
-                }
+            let name = pattern.body.rsplit('/').next().unwrap_or_default();
+            let plain = pattern.anchor == Anchor::Name;
+            let path = (!plain).then(|| (pattern.anchor, pattern.body.clone(), OnceCell::new()));
+            // A name part such as `**`, or one that is cut out of braces, says nothing by itself.
+            let whole = pattern.body.contains('{') && !plain;
+            let name =
+                if whole { NameForm::Around(Vec::new(), Vec::new()) } else { NameForm::of(&name.replace("**", "*")) };
+            let index = set.members.len() as u16;
+            match name.edge() {
+                Edge::First(byte) => set.first[usize::from(byte)].push(index),
+                Edge::Last(byte) => set.last[usize::from(byte)].push(index),
+                Edge::None => set.rest.push(index),
             }
+            set.members.push(Member { id, name, path });
         }
-        let build = |builder: &GlobSetBuilder| {
-            builder.build().map_err(|err| PatternError { text: "all patterns".into(), reason: err.to_string() })
-        };
-        set.names = build(&builders[0])?;
-        set.paths = build(&builders[1])?;
-        set.absolute = build(&builders[2])?;
-        set.prefilter = Some(Box::new(prefilter));
-        Ok(set)
+        set
     }
 
     /// Appends to `hits` the ids of all patterns that match the entry. `absolute` is its path, of which everything
-    /// behind `root_len` bytes and a slash is relative to the root; `scratch` saves an allocation a call.
-    pub fn matches(&self, absolute: &[u8], root_len: usize, scratch: &mut Vec<u8>, hits: &mut Vec<usize>) {
-        use std::os::unix::ffi::OsStrExt;
+    /// behind `root_len` bytes and a slash is relative to the root; `folded` saves an allocation a call.
+    pub fn matches(&self, absolute: &[u8], root_len: usize, folded: &mut Vec<u8>, hits: &mut Vec<usize>) {
         hits.clear();
         let name_at = absolute.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
-        let only_names = self.path_ids.is_empty() && self.absolute_ids.is_empty();
-        if only_names && !self.may_match(&absolute[name_at..]) {
+        let name = &absolute[name_at..];
+        let (Some(&first), Some(&last)) = (name.first(), name.last()) else { return };
+        if self.members.is_empty() {
             return;
         }
-        lower(absolute, scratch);
-        let as_path = |bytes: &[u8]| Path::new(std::ffi::OsStr::from_bytes(bytes)).to_path_buf();
-        let name_at = scratch.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
-        if self.may_match(&scratch[name_at..]) {
-            let found = self.names.matches(as_path(&scratch[name_at..]));
-            hits.extend(found.into_iter().map(|index| self.name_ids[index]));
-        }
-        if !self.path_ids.is_empty() {
-            // Lower-casing can change the length of non-ASCII text: cut the root off before it.
-            let relative = absolute.get(root_len + 1..).unwrap_or_default();
-            let mut folded = Vec::new();
-            lower(relative, &mut folded);
-            let found = self.paths.matches(as_path(&folded));
-            hits.extend(found.into_iter().map(|index| self.path_ids[index]));
-        }
-        if !self.absolute_ids.is_empty() {
-            let found = self.absolute.matches(as_path(scratch));
-            hits.extend(found.into_iter().map(|index| self.absolute_ids[index]));
-        }
-    }
-
-    fn may_match(&self, name: &[u8]) -> bool {
-        let Some(prefilter) = &self.prefilter else { return false };
-        let (Some(first), Some(last)) = (name.first(), name.last()) else { return false };
-        // A byte beyond ASCII may fold to anything: ask.
-        !first.is_ascii()
-            || !last.is_ascii()
-            || prefilter.first[first.to_ascii_lowercase() as usize]
-            || prefilter.last[last.to_ascii_lowercase() as usize]
-    }
-}
-
-impl Prefilter {
-    fn admit(&mut self, glob: &[u8]) {
-        let special = |b: u8| matches!(b, b'*' | b'?' | b'[' | b']' | b'{' | b'}' | b'\\' | b',') || !b.is_ascii();
-        match (glob.first(), glob.last()) {
-            (Some(&first), _) if !special(first) => self.first[first as usize] = true,
-            (_, Some(&last)) if !special(last) => self.last[last as usize] = true,
-            _ => {
-                self.first = [true; 256];
-                self.last = [true; 256];
+        lower(name, folded);
+        // A byte beyond ASCII may fold to one within: then the folded name's own edges count, which are these.
+        let first = folded.first().copied().unwrap_or(first);
+        let last = folded.last().copied().unwrap_or(last);
+        let near = self.first[usize::from(first)].iter().chain(&self.last[usize::from(last)]).chain(&self.rest);
+        for &index in near {
+            let member = &self.members[usize::from(index)];
+            if member.name.matches(folded)
+                && member.path.as_ref().is_none_or(|path| path_matches(path, absolute, root_len))
+            {
+                hits.push(member.id);
             }
         }
     }
+}
+
+fn path_matches(
+    (anchor, glob, compiled): &(Anchor, String, OnceCell<Option<GlobMatcher>>),
+    absolute: &[u8],
+    root_len: usize,
+) -> bool {
+    // Lower-casing can change the length of non-ASCII text: the root is cut off before it.
+    let path = match anchor {
+        Anchor::Absolute => absolute,
+        Anchor::Root | Anchor::Name => absolute.get(root_len + 1..).unwrap_or_default(),
+    };
+    let mut folded = Vec::new();
+    lower(path, &mut folded);
+    if !glob.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+        return glob.as_bytes() == folded;
+    }
+    is_match(compiled, glob, &folded)
 }
 
 /// Lower-cases text as a whole; bytes that are no UTF-8 are lower-cased where they are ASCII.
@@ -241,7 +291,7 @@ mod tests {
 
     fn hits(patterns: &[&str], path: &str) -> Vec<usize> {
         let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::parse(text).unwrap()).collect();
-        let set = PatternSet::new(&patterns).unwrap();
+        let set = PatternSet::new(&patterns);
         let (mut scratch, mut hits) = (Vec::new(), Vec::new());
         set.matches(path.as_bytes(), "/r".len(), &mut scratch, &mut hits);
         hits.sort_unstable();
@@ -271,6 +321,39 @@ mod tests {
         assert_eq!(hits(&["?dd.[xy]"], "/r/add.y"), [0]);
         assert_eq!(hits(&["\\*"], "/r/*"), [0]);
         assert_eq!(hits(&["\\*"], "/r/a"), [0usize; 0]);
+    }
+
+    #[test]
+    fn forms_with_stars_match_as_compiled_globs_do() {
+        let globs = [
+            "a",
+            "a*",
+            "*a",
+            "a*b",
+            "*",
+            "*a*",
+            "a?b",
+            "[ab]c",
+            "{a,b}c",
+            "**",
+            ".*",
+            "*.p",
+            "ab*ba",
+            "x{1,2}/y.{p,q}",
+        ];
+        let names = ["", "a", "b", "ab", "aab", "aba", "abba", "abxba", "ac", "bc", ".a", "x.p", "a.p.p", "aXb", "ba"];
+        for glob in globs.iter().filter(|glob| !glob.contains('/')) {
+            let compiled = compile(glob).unwrap();
+            for name in names.iter().filter(|name| !name.is_empty()) {
+                let expected = compiled.is_match(name.to_lowercase());
+                let found = !hits(&[glob], &format!("/r/{name}")).is_empty();
+                assert_eq!(found, expected, "{glob} on {name}");
+            }
+        }
+        assert_eq!(hits(&["x{1,2}/y.{p,q}"], "/r/x2/y.q"), [0]);
+        assert_eq!(hits(&["a/{b/c,d}"], "/r/a/b/c"), [0]);
+        assert_eq!(hits(&["a/**"], "/r/a/b/c"), [0]);
+        assert_eq!(hits(&["a/**/z"], "/r/a/z"), [0]);
     }
 
     #[test]

@@ -124,6 +124,14 @@ pub fn lexical(path: &Path) -> PathBuf {
     out
 }
 
+/// Is `path` at `base` or below it? Both absolute and without `.` and doubled slashes: then this is a comparison of bytes,
+/// which `Path::starts_with` is not.
+pub fn is_at_or_below(path: &Path, base: &Path) -> bool {
+    let (path, base) = (path.as_os_str().as_bytes(), base.as_os_str().as_bytes());
+    let base = base.strip_suffix(b"/").unwrap_or(base);
+    path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
 /// Resolves `path` (relative ones against `cwd`) to its canonical form.
 ///
 /// # Errors

@@ -2,9 +2,10 @@
 
 use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
 use crate::host::Facts;
-use crate::path::Kind;
+use crate::path::{Kind, is_at_or_below};
 use crate::policy::{Entry, EntryKind, Finding, Policy, Section};
 use crate::profile::{Layer, Mode, NetMode};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -83,7 +84,7 @@ impl Compiler<'_> {
     /// Everything that the root tmpfs itself holds: mount points, links, made-up files, and the system, which is
     /// sealed with it. After the seal nothing more can be made in it.
     fn skeleton(&mut self) {
-        let mut made: Vec<PathBuf> = Vec::new();
+        let mut made = HashSet::new();
         let policy = self.policy;
         for entry in &policy.entries {
             if self.holder(&entry.path).is_some() || (entry.kind == EntryKind::Hide) {
@@ -98,7 +99,10 @@ impl Compiler<'_> {
                 (_, Some(Kind::Dir)) => self.dirs(&entry.path, Path::new("/"), &mut made),
                 _ => self.steps.push(RootStep::File { at: entry.path.clone(), content: Vec::new() }),
             }
-            if entry.kind == EntryKind::System {
+            if entry.kind == EntryKind::System && entry.file == Some(Kind::File) && entry.path.starts_with("/etc") {
+                self.steps.pop();
+                self.steps.push(RootStep::Copy { at: entry.path.clone() });
+            } else if entry.kind == EntryKind::System {
                 self.steps.push(RootStep::System { from: entry.path.clone(), at: entry.path.clone() });
             }
             if entry.kind == EntryKind::Dev {
@@ -114,7 +118,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn dev_skeleton(&mut self, made: &mut Vec<PathBuf>) {
+    fn dev_skeleton(&mut self, made: &mut HashSet<PathBuf>) {
         self.dirs(Path::new("/dev/pts"), Path::new("/"), made);
         for name in DEVICES.iter().chain(&["console"]) {
             self.steps.push(RootStep::File { at: Path::new("/dev").join(name), content: Vec::new() });
@@ -125,20 +129,20 @@ impl Compiler<'_> {
     }
 
     /// The directories from `base` (which exists) down to `dir`, each once.
-    fn dirs(&mut self, dir: &Path, base: &Path, made: &mut Vec<PathBuf>) {
-        if dir == base || made.iter().any(|done| done == dir) {
+    fn dirs(&mut self, dir: &Path, base: &Path, made: &mut HashSet<PathBuf>) {
+        if dir == base || !made.insert(dir.to_path_buf()) {
             return;
         }
         if let Some(parent) = dir.parent() {
             self.dirs(parent, base, made);
         }
-        made.push(dir.to_path_buf());
         self.steps.push(RootStep::Dir { at: dir.to_path_buf(), mode: 0o755 });
     }
 
     /// The mounted entry strictly above `path` in which it lies; `None` is the root tmpfs.
     fn holder(&self, path: &Path) -> Option<&Entry> {
-        let above = |entry: &&Entry| entry.path != path && path.starts_with(&entry.path);
+        let above =
+            |entry: &&Entry| is_at_or_below(path, &entry.path) && entry.path.as_os_str().len() < path.as_os_str().len();
         let mounted =
             |entry: &&Entry| !matches!(entry.kind, EntryKind::EmptyHome | EntryKind::Dev | EntryKind::Made(_));
         let deepest = self.policy.entries.iter().filter(above).max_by_key(|entry| entry.path.as_os_str().len());
@@ -151,7 +155,7 @@ impl Compiler<'_> {
             Some(Entry { path: base, kind: EntryKind::Private(_), .. }) => base.clone(),
             _ => return,
         };
-        let mut made: Vec<PathBuf> = self
+        let mut made: HashSet<PathBuf> = self
             .steps
             .iter()
             .filter_map(|step| match step {
@@ -209,7 +213,7 @@ impl Compiler<'_> {
         for link in &policy.links {
             if self.holder(&link.at).is_some_and(|holder| holder.path == entry.path) {
                 let parent = link.at.parent().unwrap_or(Path::new("/")).to_path_buf();
-                let mut made = Vec::new();
+                let mut made = HashSet::new();
                 self.dirs(&parent, &entry.path, &mut made);
                 self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
             }

@@ -81,6 +81,10 @@ pub enum RootStep {
         from: PathBuf,
         at: PathBuf,
     },
+    /// A small file of /etc, copied: cheaper than a mount, to make and to take down. A large one is bound.
+    Copy {
+        at: PathBuf,
+    },
     /// The new root and all of the system in it become read-only, no set-id, no devices: one call, submounts included.
     SealRoot,
     Device {

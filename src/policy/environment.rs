@@ -33,8 +33,7 @@ impl List {
         };
         let patterns = entries.map(parse).collect::<Result<Vec<_>, _>>()?;
         let weights = patterns.iter().map(Pattern::weight).collect();
-        let set =
-            PatternSet::new(&patterns).map_err(|error| PolicyError::Pattern { origin: "environment".into(), error })?;
+        let set = PatternSet::new(&patterns);
         Ok(List { set, weights })
     }
 

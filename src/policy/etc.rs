@@ -2,7 +2,7 @@
 
 use super::{Entry, EntryKind, Private};
 use crate::host::{Facts, SystemDir};
-use crate::path::{Kind, Link, resolve};
+use crate::path::{Kind, Link, is_at_or_below, resolve};
 use crate::profile::Origin;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -135,7 +135,7 @@ fn picked(name: &OsStr) -> bool {
 /// itself is exposed, not the directory it lies in. What does not resolve is left out: so it is on the host.
 fn follow(view: &mut SystemView, path: &Path) {
     let Ok(found) = resolve(path, Path::new("/")) else { return };
-    let covered = |view: &SystemView, path: &Path| view.entries.iter().any(|entry| path.starts_with(&entry.path));
+    let covered = |view: &SystemView, path: &Path| view.entries.iter().any(|entry| is_at_or_below(path, &entry.path));
     for link in found.links {
         if !covered(view, &link.at) && !view.links.contains(&link) {
             view.links.push(link);

@@ -22,7 +22,7 @@ pub use record::Record;
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, survey};
 
-use crate::path::{FileId, Kind, Link};
+use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode, Origin};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -133,7 +133,7 @@ impl Policy {
 
     /// Is `path` a directory on the way to an entry, which exists inside because of it?
     pub fn on_the_way(&self, path: &Path) -> bool {
-        let below = |other: &Path| other != path && other.starts_with(path);
+        let below = |other: &Path| is_at_or_below(other, path) && other.as_os_str().len() > path.as_os_str().len();
         self.entries.iter().any(|entry| entry.kind != EntryKind::Hide && below(&entry.path))
             || self.links.iter().any(|link| below(&link.at))
     }

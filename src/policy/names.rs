@@ -94,9 +94,9 @@ impl NameRules {
         let build = build_dirs.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>()?;
         Ok(NameRules {
             weights: patterns.iter().map(Pattern::weight).collect(),
-            set: PatternSet::new(&patterns)?,
-            build: PatternSet::new(&build)?,
-            through: PatternSet::new(&ways(&rules)?)?,
+            set: PatternSet::new(&patterns),
+            build: PatternSet::new(&build),
+            through: PatternSet::new(&ways(&rules)?),
             rules,
             build_dirs,
         })

@@ -5,7 +5,7 @@ use super::names::{Effect, NameRule, NameRules, Rank};
 use super::roots::Roots;
 use super::{Entry, EntryKind, Limits, Policy, PolicyError, Ports, Private, etc, toolchain};
 use crate::host::Facts;
-use crate::path::{Kind, Link, Resolved, resolve as resolve_path};
+use crate::path::{Kind, Link, Resolved, is_at_or_below, resolve as resolve_path};
 use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -214,7 +214,7 @@ fn visible_links(entries: &[Entry], links: Vec<Link>) -> Vec<Link> {
     for link in links {
         let holder = entries
             .iter()
-            .filter(|entry| link.at.starts_with(&entry.path))
+            .filter(|entry| is_at_or_below(&link.at, &entry.path))
             .max_by_key(|entry| entry.path.as_os_str().len());
         let free = holder.is_none_or(|entry| {
             entry.path != link.at && matches!(entry.kind, EntryKind::Private(_) | EntryKind::EmptyHome)
