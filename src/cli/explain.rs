@@ -2,7 +2,7 @@ use super::policy::PolicyArgs;
 use super::{Env, Failure, Status, out};
 use crate::host::Facts;
 use crate::plan::{self, Plan};
-use crate::policy::{Policy, Section, survey};
+use crate::policy::{Entry, EntryKind, Policy, Section, links_outside, survey};
 use crate::profile::Mode;
 use std::ffi::OsString;
 
@@ -15,15 +15,20 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// The command that would run
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// May this root be a bind mount, through which a socket of the host could be reached? An overlay lets none through.
+fn bound(policy: &Policy, entry: &Entry) -> bool {
+    policy.mode == Mode::Live || entry.kind == EntryKind::Ro
 }
 
 /// Scans the roots and compiles the plan.
 pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, status: Status) -> Result<Plan, Failure> {
     let mut surveys: Vec<(usize, Vec<Section>)> = Vec::new();
     for (index, entry) in policy.entries.iter().enumerate().filter(|(_, entry)| entry.kind.has_names()) {
-        let sections = survey(policy, entry, &facts.mounts, policy.mode == Mode::Live).map_err(|errno| {
+        let sections = survey(policy, entry, &facts.mounts, bound(policy, entry)).map_err(|errno| {
             let error =
                 anyhow::anyhow!("{}: cannot search {} for hidden names: {errno}", entry.origin, entry.path.display());
             Failure::new(status, error).hint("a root must be readable: what cannot be searched cannot be hidden in")
@@ -36,10 +41,11 @@ pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, st
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::USAGE)?;
     let plan = compile(&resolved.policy, &resolved.facts, args.command.clone(), Status::USAGE)?;
+    let links = links_outside(&resolved.policy);
     if args.json {
-        let value = crate::report::explain_json(&resolved.policy, &plan);
+        let value = crate::report::explain_json(&resolved.policy, &plan, &links);
         out::print(|out| writeln!(out, "{value}"))
     } else {
-        out::print(|out| crate::report::explain_text(&resolved.policy, &plan, out))
+        out::print(|out| crate::report::explain_text(&resolved.policy, &plan, &links, out))
     }
 }

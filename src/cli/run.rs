@@ -3,16 +3,17 @@ use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
 use crate::enforce::Injected;
-use crate::policy::Policy;
+use crate::policy::{Access, Policy};
 use crate::profile::{DiffStyle, Layer, Mode};
 use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
 use crate::session::run::{Finished, RunError, Settings, run as run_box};
 use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Run a command in the box
 ///
@@ -29,7 +30,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -133,11 +134,50 @@ fn before(policy: &Policy, notices: &[String], command: &[OsString]) {
     }
 }
 
-/// The directories of PATH that hold the command on the host and are not visible inside.
-fn missing_because_of(policy: &Policy, command: &[OsString]) -> Option<String> {
-    let name = command.first()?;
-    let dropped = policy.dropped_path.iter().find(|dir| crate::path::identity(&dir.join(name)).is_ok())?;
-    Some(format!("PATH entry {} is not visible inside (grant: --ro {0})", dropped.display()))
+/// What of the command exists on the host and not inside: a directory of PATH, the target of a link, an interpreter.
+fn missing_because_of(policy: &Policy, command: &[OsString]) -> Vec<String> {
+    let Some(name) = command.first() else { return Vec::new() };
+    if !name.as_bytes().contains(&b'/') {
+        let held = policy.dropped_path.iter().find(|dir| crate::path::identity(&dir.join(name)).is_ok());
+        if let Some(dir) = held {
+            return vec![format!("PATH entry {} is not visible inside (grant: --ro {0})", dir.display())];
+        }
+    }
+    let seen =
+        policy.environment.iter().find(|(key, _)| key == "PATH").map(|(_, path)| path.clone()).unwrap_or_default();
+    let dirs =
+        if name.as_bytes().contains(&b'/') { vec![policy.cwd.clone()] } else { std::env::split_paths(&seen).collect() };
+    let mut hints = Vec::new();
+    for path in dirs.iter().map(|dir| dir.join(name)) {
+        let Ok(found) = crate::path::resolve(&path, &policy.cwd) else { continue };
+        if !policy.decide_resolved(&found, Access::Read).allowed {
+            let real = found.path.as_path();
+            let dir = real.parent().unwrap_or(real);
+            hints.push(format!(
+                "{} leads to {}, which is not visible inside (grant: --ro {})",
+                path.display(),
+                real.display(),
+                dir.display()
+            ));
+        } else if let Some(interpreter) = interpreter(found.path.as_path()) {
+            let decision = policy.decide_asked(&interpreter, Access::Read);
+            if !decision.allowed {
+                hints.push(format!("the interpreter of {}: {decision}", path.display()));
+            }
+        }
+        break;
+    }
+    hints
+}
+
+/// The program that a script's first line names.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    use std::io::Read;
+    let mut head = [0; 256];
+    let length = std::fs::File::open(script).ok()?.read(&mut head).ok()?;
+    let line = head[..length].strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
+    let name = line.trim_ascii().split(|&b| b == b' ' || b == b'\t').next()?;
+    Some(PathBuf::from(OsStr::from_bytes(name))).filter(|path| path.is_absolute())
 }
 
 fn injected(env: &Env) -> Result<Option<Injected>, Failure> {

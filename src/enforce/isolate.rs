@@ -31,10 +31,13 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
         // Ubuntu lets the namespace be made and then takes its capabilities: this is where it shows.
         result.map_err(|err| StepError::new(isolate, format!("writing {path}: {err}")).hint(USERNS_HINT))
     };
-    match isolate.ids {
-        IdMap::Whole => {
-            write("uid_map", "0 0 4294967295")?;
-            write("gid_map", "0 0 4294967295")
+    let same = |ranges: &[(u32, u32)]| -> String {
+        ranges.iter().map(|(first, count)| format!("{first} {first} {count}\n")).collect()
+    };
+    match &isolate.ids {
+        IdMap::All { uids, gids } => {
+            write("uid_map", &same(uids))?;
+            write("gid_map", &same(gids))
         }
         IdMap::Own { uid, gid } => {
             // Before gid_map, or the kernel refuses it to an ordinary user: dropping a group could widen access.

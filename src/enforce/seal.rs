@@ -50,7 +50,6 @@ impl Unprivileged {
     /// In the command's process. Descriptors first, since rules are opened after; seccomp last, since it refuses what
     /// the other steps need; then the look back.
     pub fn seal(self, plan: &Seal, injected: Option<Injected>) -> Result<Sealed, StepError> {
-        limits(plan)?;
         sys::close_range_cloexec(3).map_err(|errno| StepError::new("close every descriptor above 2", errno))?;
         for &fd in &plan.fds {
             sys::keep_open(fd).map_err(|errno| {
@@ -71,6 +70,8 @@ impl Unprivileged {
             seccomp::install(plan.nested)?;
         }
         verify::read_back(plan)?;
+        // After everything that needs descriptors or memory of its own, and still before exec: they are the command's.
+        limits(plan)?;
         Ok(Sealed(()))
     }
 }

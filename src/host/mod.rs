@@ -41,6 +41,9 @@ pub struct Facts {
     /// Physical memory in bytes.
     pub memory: u64,
     pub mounts: Vec<Mount>,
+    /// The ids that exist in the caller's own user namespace: (first, count), for users and for groups.
+    pub uid_ranges: Vec<(u32, u32)>,
+    pub gid_ranges: Vec<(u32, u32)>,
 }
 
 /// Names at the root that are shown read-only where they exist.
@@ -63,6 +66,9 @@ impl Facts {
             landlock_abi: crate::sys::landlock_abi(),
             memory: physical_memory(),
             mounts: mounts::read()?,
+            // Only a privileged caller maps more than itself.
+            uid_ranges: if uid == 0 { id_ranges("/proc/self/uid_map") } else { Vec::new() },
+            gid_ranges: if uid == 0 { id_ranges("/proc/self/gid_map") } else { Vec::new() },
         })
     }
 
@@ -110,4 +116,15 @@ fn physical_memory() -> u64 {
     #[allow(clippy::useless_conversion, reason = "the field's width depends on the architecture")]
     let total = u64::from(info.totalram);
     total.saturating_mul(u64::from(info.mem_unit.max(1)))
+}
+
+/// The ranges of user_namespaces(7)'s map: inside id, outside id, count.
+fn id_ranges(file: &str) -> Vec<(u32, u32)> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let first = fields.next()?.parse().ok()?;
+        Some((first, fields.nth(1)?.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
 }

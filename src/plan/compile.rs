@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Devices that every program may want; none reaches hardware.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Directories on the way to a root refuse writes: a private place would swallow them without a word.
+const WAY: u32 = 0o555;
 /// Links that /dev has everywhere.
 const DEV_LINKS: [(&str, &str); 5] = [
     ("/dev/fd", "/proc/self/fd"),
@@ -54,7 +56,11 @@ fn isolate(facts: &Facts, own_net: bool) -> Isolate {
     if own_net {
         namespaces.push(Net);
     }
-    let ids = if facts.is_root() { IdMap::Whole } else { IdMap::Own { uid: facts.uid, gid: facts.gid } };
+    let ids = if facts.is_root() {
+        IdMap::All { uids: facts.uid_ranges.clone(), gids: facts.gid_ranges.clone() }
+    } else {
+        IdMap::Own { uid: facts.uid, gid: facts.gid }
+    };
     Isolate { namespaces, ids, loopback: own_net }
 }
 
@@ -91,12 +97,12 @@ impl Compiler<'_> {
                 continue;
             }
             let parent = entry.path.parent().unwrap_or(Path::new("/"));
-            self.dirs(parent, Path::new("/"), &mut made);
+            self.dirs(parent, Path::new("/"), 0o755, &mut made);
             match (&entry.kind, entry.file) {
                 (EntryKind::Made(content), _) => {
                     self.steps.push(RootStep::File { at: entry.path.clone(), content: content.clone() });
                 }
-                (_, Some(Kind::Dir)) => self.dirs(&entry.path, Path::new("/"), &mut made),
+                (_, Some(Kind::Dir)) => self.dirs(&entry.path, Path::new("/"), 0o755, &mut made),
                 _ => self.steps.push(RootStep::File { at: entry.path.clone(), content: Vec::new() }),
             }
             if entry.kind == EntryKind::System && entry.file == Some(Kind::File) && entry.path.starts_with("/etc") {
@@ -113,13 +119,13 @@ impl Compiler<'_> {
             if self.holder(&link.at).is_some() {
                 continue;
             }
-            self.dirs(link.at.parent().unwrap_or(Path::new("/")), Path::new("/"), &mut made);
+            self.dirs(link.at.parent().unwrap_or(Path::new("/")), Path::new("/"), 0o755, &mut made);
             self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
         }
     }
 
     fn dev_skeleton(&mut self, made: &mut HashSet<PathBuf>) {
-        self.dirs(Path::new("/dev/pts"), Path::new("/"), made);
+        self.dirs(Path::new("/dev/pts"), Path::new("/"), 0o755, made);
         for name in DEVICES.iter().chain(&["console"]) {
             self.steps.push(RootStep::File { at: Path::new("/dev").join(name), content: Vec::new() });
         }
@@ -129,14 +135,14 @@ impl Compiler<'_> {
     }
 
     /// The directories from `base` (which exists) down to `dir`, each once.
-    fn dirs(&mut self, dir: &Path, base: &Path, made: &mut HashSet<PathBuf>) {
+    fn dirs(&mut self, dir: &Path, base: &Path, mode: u32, made: &mut HashSet<PathBuf>) {
         if dir == base || !made.insert(dir.to_path_buf()) {
             return;
         }
         if let Some(parent) = dir.parent() {
-            self.dirs(parent, base, made);
+            self.dirs(parent, base, mode, made);
         }
-        self.steps.push(RootStep::Dir { at: dir.to_path_buf(), mode: 0o755 });
+        self.steps.push(RootStep::Dir { at: dir.to_path_buf(), mode });
     }
 
     /// The mounted entry strictly above `path` in which it lies; `None` is the root tmpfs.
@@ -150,7 +156,7 @@ impl Compiler<'_> {
     }
 
     /// Makes the mount point of an entry that lies in a private place: that is empty.
-    fn mount_point(&mut self, path: &Path, dir: bool) {
+    fn mount_point(&mut self, path: &Path, dir: bool, mode: u32) {
         let base = match self.holder(path) {
             Some(Entry { path: base, kind: EntryKind::Private(_), .. }) => base.clone(),
             _ => return,
@@ -164,9 +170,9 @@ impl Compiler<'_> {
             })
             .collect();
         let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
-        self.dirs(&parent, &base, &mut made);
+        self.dirs(&parent, &base, mode, &mut made);
         if dir {
-            self.dirs(path, &base, &mut made);
+            self.dirs(path, &base, mode, &mut made);
         } else {
             self.steps.push(RootStep::File { at: path.to_path_buf(), content: Vec::new() });
         }
@@ -183,22 +189,22 @@ impl Compiler<'_> {
             }
             EntryKind::Proc => self.proc(),
             EntryKind::Private(place) => {
-                self.mount_point(&at, true);
+                self.mount_point(&at, true, 0o755);
                 self.steps.push(RootStep::Private { at: at.clone(), place: *place });
                 self.links_in(entry);
             }
             EntryKind::System if self.holder(&at).is_none() => {}
             EntryKind::System | EntryKind::Socket => {
-                self.mount_point(&at, dir);
+                self.mount_point(&at, dir, 0o755);
                 let writable = entry.kind == EntryKind::Socket;
                 self.steps.push(RootStep::Bind { from: at.clone(), at, writable, id: entry.id });
             }
             EntryKind::Scratch => {
-                self.mount_point(&at, dir);
+                self.mount_point(&at, dir, WAY);
                 self.steps.push(RootStep::Bind { from: at.clone(), at, writable: true, id: entry.id });
             }
             EntryKind::Rw | EntryKind::Ro => {
-                self.mount_point(&at, dir);
+                self.mount_point(&at, dir, WAY);
                 let surveys = self.surveys;
                 let sections = surveys.iter().find(|(at, _)| *at == index).map_or(&[][..], |(_, sections)| sections);
                 self.root_mounts(entry, dir, sections);
@@ -214,7 +220,7 @@ impl Compiler<'_> {
             if self.holder(&link.at).is_some_and(|holder| holder.path == entry.path) {
                 let parent = link.at.parent().unwrap_or(Path::new("/")).to_path_buf();
                 let mut made = HashSet::new();
-                self.dirs(&parent, &entry.path, &mut made);
+                self.dirs(&parent, &entry.path, 0o755, &mut made);
                 self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
             }
         }

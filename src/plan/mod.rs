@@ -29,11 +29,19 @@ pub enum Namespace {
     Net,
 }
 
-/// How ids map: an ordinary user maps itself alone, root the whole range, so that foreign owners keep their numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How ids map: an ordinary user maps itself alone, root all ids that its own namespace has, so that foreign owners keep
+/// their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdMap {
-    Whole,
-    Own { uid: u32, gid: u32 },
+    /// (first, count) of users and of groups.
+    All {
+        uids: Vec<(u32, u32)>,
+        gids: Vec<(u32, u32)>,
+    },
+    Own {
+        uid: u32,
+        gid: u32,
+    },
 }
 
 /// The first stage: namespaces, all from one clone3(2).

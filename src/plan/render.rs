@@ -36,8 +36,8 @@ impl fmt::Display for Isolate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.namespaces.iter().map(Namespace::to_string).collect();
         write!(f, "clone3: new namespaces {}; ", names.join(", "))?;
-        match self.ids {
-            IdMap::Whole => write!(f, "uid and gid map: the whole range"),
+        match &self.ids {
+            IdMap::All { .. } => write!(f, "uid and gid map: every id that the caller's namespace has"),
             IdMap::Own { uid, gid } => write!(f, "uid map: {uid} alone, gid map: {gid} alone, setgroups denied"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::names::{Inside, NameVerdict, Scratch};
 use super::{Effect, Entry, EntryKind, Policy};
-use crate::path::{Link, ResolveError, Resolved, lexical, resolve};
+use crate::path::{Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
 use serde::Serialize;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -93,7 +93,7 @@ impl Policy {
 
     fn behind(&self, path: &Path, links: &[Link], access: Access) -> Decision {
         for link in links {
-            let made = self.links.contains(link);
+            let made = self.links.iter().any(|made| made.at == link.at);
             if !made && !self.decide(&link.at, Access::Read).allowed {
                 let rule = format!("the symlink {} on the way is not visible inside", link.at.display());
                 return self.denied(path.into(), access, &rule, "default", Some(flag("--ro", path, "")));
@@ -128,6 +128,7 @@ impl Policy {
                 let origin = entry.origin.to_string();
                 self.denied(path.into(), access, "read-only: not one of the writable roots", &origin, None)
             }
+            (EntryKind::Private(_), Access::Write) if self.is_way_to_root(entry, path) => self.outside(path, access),
             (EntryKind::Private(_), Access::Write) => {
                 self.allowed(entry, path, access, "private to the box, gone when it ends")
             }
@@ -147,6 +148,15 @@ impl Policy {
             }
             (EntryKind::Dev, _) => self.device(entry, path, access),
         }
+    }
+
+    /// Is `path` in a directory of a private place that exists only as the way to a root? Those refuse writes aloud,
+    /// where a private directory would swallow them.
+    fn is_way_to_root(&self, entry: &Entry, path: &Path) -> bool {
+        let roots = || self.entries.iter().filter(|other| other.kind.is_root());
+        path.ancestors()
+            .take_while(|dir| dir.as_os_str().len() > entry.path.as_os_str().len())
+            .any(|dir| roots().any(|root| is_at_or_below(&root.path, dir)))
     }
 
     fn device(&self, entry: &Entry, path: &Path, access: Access) -> Decision {

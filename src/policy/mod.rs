@@ -20,7 +20,7 @@ pub use limits::Limits;
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
 pub use record::Record;
 pub use resolve::{Request, resolve};
-pub use scan::{Finding, Findings, Section, survey};
+pub use scan::{Finding, Findings, Section, links_outside, survey};
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode, Origin};

@@ -160,6 +160,10 @@ impl NameRules {
         let granted = seen.map(|rule| (rule, self.rules[rule].effect));
         match (granted, freeze) {
             (Some((rule, Effect::Hide | Effect::HideDotfile)), _) => NameVerdict::Hidden(rule),
+            // In a dependency or build directory a read-only mount in the way would break the next install or clean.
+            (Some((rule, Effect::GrantRo)), _) if inside.build && self.rules[rule].rank > Rank::CommandLine => {
+                NameVerdict::Visible
+            }
             (Some((rule, Effect::GrantRo)), _) => NameVerdict::Frozen(rule),
             // A freeze gives way to a read-write grant of a higher rank alone: the command line's.
             (Some((rule, Effect::GrantRw)), Some(freeze)) if self.rules[rule].rank < self.rules[freeze].rank => {

@@ -9,7 +9,7 @@ use crate::path::{Kind, Link, Resolved, is_at_or_below, resolve as resolve_path}
 use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Everything a policy is made from. `cli` is the command line in the shape of a profile, so that both feed one path.
 pub struct Request {
@@ -220,11 +220,23 @@ fn visible_links(entries: &[Entry], links: Vec<Link>) -> Vec<Link> {
             entry.path != link.at && matches!(entry.kind, EntryKind::Private(_) | EntryKind::EmptyHome)
         });
         if free && !out.iter().any(|other| other.at == link.at) {
-            out.push(link);
+            out.push(without_detours(link));
         }
     }
     out.sort_by(|a, b| a.at.cmp(&b.at));
     out
+}
+
+/// A target such as `x/y/../z` needs a `y` that the box does not have: such a link is made to lead straight there.
+fn without_detours(link: Link) -> Link {
+    let names = link.target.components().skip_while(|part| *part == Component::ParentDir);
+    if !names.into_iter().any(|part| part == Component::ParentDir) {
+        return link;
+    }
+    match resolve_path(&link.at, Path::new("/")) {
+        Ok(found) => Link { target: found.path.into_path_buf(), at: link.at },
+        Err(_) => link,
+    }
 }
 
 fn name_rules(

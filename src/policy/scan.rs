@@ -1,7 +1,7 @@
 //! What a root holds that must be hidden or frozen at launch: the walk of `path`, judged by the name rules.
 
 use super::names::{Inside, NameVerdict, Scratch};
-use super::{Entry, EntryKind, Policy};
+use super::{Access, Decision, Entry, EntryKind, Policy};
 use crate::host::{Mount, mounts_below};
 use crate::path::{self, Found, Kind, ScanNotice, Verdict};
 use rustix::fs::FileType;
@@ -37,6 +37,22 @@ struct NameJudge<'a> {
     scratch: Scratch,
 }
 
+impl<'a> NameJudge<'a> {
+    fn new(policy: &'a Policy, entry: &Entry, from: &Path, mounts: &[&Mount], live: bool) -> NameJudge<'a> {
+        let entries = policy.entries.iter().map(|other| other.path.as_path());
+        let mounts = mounts.iter().map(|mount| mount.at.as_path());
+        let skip = entries.chain(mounts).filter(|path| *path != from && path.starts_with(from));
+        NameJudge {
+            policy,
+            root_len: entry.path.as_os_str().len(),
+            skip: skip.map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+            live,
+            read_only: entry.kind == EntryKind::Ro,
+            scratch: Scratch::default(),
+        }
+    }
+}
+
 impl path::Judge for NameJudge<'_> {
     type State = Inside;
     type Rule = Finding;
@@ -60,6 +76,51 @@ impl path::Judge for NameJudge<'_> {
             NameVerdict::Visible | NameVerdict::Frozen(_) => (Verdict::Pass(below), None),
         }
     }
+}
+
+/// Collects symlinks that are visible, until there are many.
+struct LinkJudge<'a> {
+    names: NameJudge<'a>,
+    left: usize,
+}
+
+impl path::Judge for LinkJudge<'_> {
+    type State = Inside;
+    type Rule = ();
+
+    fn judge(&mut self, inside: Inside, path: &[u8], kind: FileType) -> (Verdict<Inside>, Option<()>) {
+        match self.names.judge(inside, path, kind).0 {
+            Verdict::Pass(_) | Verdict::Report(_) if kind == FileType::Symlink && self.left > 0 => {
+                self.left -= 1;
+                (Verdict::Stop, Some(()))
+            }
+            // A dependency directory is full of links of its own.
+            Verdict::Pass(below) | Verdict::Report(below) if !below.build && self.left > 0 => {
+                (Verdict::Pass(below), None)
+            }
+            Verdict::Pass(_) | Verdict::Report(_) | Verdict::Stop | Verdict::Skip => (Verdict::Skip, None),
+        }
+    }
+}
+
+/// The symlinks of the roots that lead to where the box does not let look, each with the decision. For `explain`: it
+/// walks the roots once more.
+pub fn links_outside(policy: &Policy) -> Vec<(PathBuf, Decision)> {
+    const MOST: usize = 2000;
+    let mut out = Vec::new();
+    for entry in policy.entries.iter().filter(|entry| entry.kind.has_names() && entry.file == Some(Kind::Dir)) {
+        let mut judge = LinkJudge { names: NameJudge::new(policy, entry, &entry.path, &[], false), left: MOST };
+        // A root that cannot be opened was refused before.
+        let Ok((found, _)) = path::scan(&entry.path, Inside::default(), &mut judge) else { continue };
+        for link in found {
+            let decision = policy.decide_asked(&link.path, Access::Read);
+            if !decision.allowed {
+                out.push((link.path, decision));
+            }
+        }
+    }
+    out.sort_by(|a, b| a.0.cmp(&b.0));
+    out
 }
 
 /// A root, or a mount below it, as the scan found it.
@@ -112,17 +173,7 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
 }
 
 fn scan(policy: &Policy, entry: &Entry, from: &Path, mounts: &[&Mount], live: bool) -> Result<Findings, Errno> {
-    let entries = policy.entries.iter().map(|other| other.path.as_path());
-    let mounts = mounts.iter().map(|mount| mount.at.as_path());
-    let skip = entries.chain(mounts).filter(|path| *path != from && path.starts_with(from));
-    let mut judge = NameJudge {
-        policy,
-        root_len: entry.path.as_os_str().len(),
-        skip: skip.map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
-        live,
-        read_only: entry.kind == EntryKind::Ro,
-        scratch: Scratch::default(),
-    };
+    let mut judge = NameJudge::new(policy, entry, from, mounts, live);
     let (found, notices) = path::scan(from, Inside::default(), &mut judge)?;
     Ok(Findings { found, notices })
 }

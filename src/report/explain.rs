@@ -6,6 +6,7 @@ use crate::policy::{Decision, EntryKind, Policy};
 use crate::profile::{Mode, NetMode};
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 fn kind(kind: &EntryKind) -> &'static str {
     match kind {
@@ -41,7 +42,12 @@ fn net(net: NetMode) -> &'static str {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn explain_text(policy: &Policy, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+pub fn explain_text(
+    policy: &Policy,
+    plan: &Plan,
+    links: &[(PathBuf, Decision)],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out, "profile  {}", policy.profiles.join(", "))?;
     writeln!(out, "mode     {}", mode(policy.mode))?;
     writeln!(out, "network  {}", net(policy.net))?;
@@ -73,6 +79,13 @@ pub fn explain_text(policy: &Policy, plan: &Plan, out: &mut dyn Write) -> io::Re
             writeln!(out, "       {} by {}", path, one_line(&rule))?;
         }
     }
+    if !links.is_empty() {
+        writeln!(out, "links that lead to nothing inside:")?;
+        for (path, decision) in links {
+            let remedy = decision.remedy.as_deref().unwrap_or("nothing");
+            writeln!(out, "       {}: {} (grant: {})", shown(path), one_line(&decision.rule), one_line(remedy))?;
+        }
+    }
     Ok(())
 }
 
@@ -93,7 +106,7 @@ fn hidden(plan: &Plan) -> Vec<(String, String)> {
 }
 
 /// The whole plan as one object. Paths are as shown: one line, control characters escaped.
-pub fn explain_json(policy: &Policy, plan: &Plan) -> Value {
+pub fn explain_json(policy: &Policy, plan: &Plan, links: &[(PathBuf, Decision)]) -> Value {
     let steps: Vec<Value> = plan
         .lines()
         .into_iter()
@@ -118,6 +131,7 @@ pub fn explain_json(policy: &Policy, plan: &Plan) -> Value {
         "environment": names,
         "notices": plan.notices,
         "hidden": hidden,
+        "links_outside": links.iter().map(|(path, decision)| json!({ "path": shown(path), "rule": decision.rule, "remedy": decision.remedy })).collect::<Vec<_>>(),
         "steps": steps,
     })
 }
