@@ -200,7 +200,8 @@ impl Builder<'_> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = call("openat", openat(self.new_root()?, relative(at), flags, mode))?;
         let written = call("write", rustix::io::write(&fd, content))?;
-        leak(fd);
+        // Closed at once: a mount with a file open for writing cannot be made read-only (EBUSY).
+        drop(fd);
         if written == content.len() { Ok(()) } else { Err(MountError::Errno("write", Errno::NOSPC)) }
     }
 
