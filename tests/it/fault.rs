@@ -45,7 +45,8 @@ const HARMLESS: &[(&str, &str, &str)] = &[
     ("close_range", ", 0) ", "pid 1 drops its own copies once the command runs; nothing inside can reach pid 1's"),
 ];
 
-/// The calls that a launch rests on.
+/// The calls that a launch rests on. What comes after the filter (limits, reading the state back) cannot be made to
+/// fail this way: the call number that strace puts in place of the real one is itself killed by the filter.
 const CALLS: &[&str] = &[
     "mount",
     "umount2",
@@ -67,7 +68,6 @@ const CALLS: &[&str] = &[
     "seccomp",
     "capset",
     "close_range",
-    "prlimit64",
     "sethostname",
     "mkdirat",
     "symlinkat",
@@ -133,10 +133,7 @@ fn at_every_index(mode: &str, calls: &[&str]) {
             }
             met.insert(*call, n);
             let harmless = |hit: &String| HARMLESS.iter().any(|(name, part, _)| name == call && hit.contains(part));
-            if hits.iter().all(|hit| hit.contains("prlimit64(0, RLIMIT_STACK, NULL, ")) {
-                // a question that the C library asks in each program, the command too
-                place.sh("rm -f ran").ok();
-            } else if output.status == 0 && hits.iter().all(harmless) {
+            if output.status == 0 && hits.iter().all(harmless) {
                 output.out_is("out");
                 if mode == "--live" {
                     assert_eq!(place.read("p/ran"), "x\n", "{what}");
