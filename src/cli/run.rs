@@ -2,7 +2,7 @@ use super::explain::compile;
 use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
-use crate::enforce::Injected;
+use crate::enforce::{Injected, Surroundings};
 use crate::policy::{Access, Policy};
 use crate::profile::{DiffStyle, Layer, Mode};
 use crate::report::RunReport;
@@ -35,6 +35,27 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
+    let around = surroundings(env);
+    run_in(args, env, around).map_err(|failure| {
+        let told = failure.hints.iter().any(|hint| hint.contains("nested"));
+        if around == Surroundings::Box && failure.status == Status::REFUSED && !told {
+            // Paths that were never visible, namespaces, limits: what is refused here may be the outer box's doing.
+            return failure.hint("this is nested inside another agentbox: nothing here can be wider than that one");
+        }
+        failure
+    })
+}
+
+/// Another box's mark in the environment counts only with a filter on this process: a variable alone is anyone's.
+pub(super) fn surroundings(env: &Env) -> Surroundings {
+    match (crate::host::is_filtered(), env.var("AGENTBOX").is_some_and(|mark| mark == "1")) {
+        (true, true) => Surroundings::Box,
+        (true, false) => Surroundings::Filtered,
+        (false, _) => Surroundings::Host,
+    }
+}
+
+fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failure> {
     let injected = injected(env)?;
     let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
     let policy = resolved.policy;
@@ -49,7 +70,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     if !args.quiet {
         before(&policy, &plan.notices, &args.command);
     }
-    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected };
+    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
     let finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
     let status = match &finished.outcome {

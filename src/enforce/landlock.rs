@@ -4,7 +4,7 @@
 use super::StepError;
 use super::mount::leak;
 use super::seal::kept_descriptors;
-use crate::plan::{LandlockPlan, PathRule, Rights};
+use crate::plan::{LandlockPlan, PathRule, Rights, hints};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 const STEP: &str = "landlock";
 
 fn fail(error: impl std::fmt::Display) -> StepError {
-    StepError::new(STEP, error).hint("see `agentbox doctor`; --degraded landlock runs without this layer and says so")
+    StepError::new(STEP, error).hint(hints::LANDLOCK)
 }
 
 /// Restricts this process, and all that it will start, for ever.

@@ -1,9 +1,9 @@
 //! Mount operations on descriptors: a source is opened without following a link and compared with what the policy was
 //! resolved against, a destination is opened inside the new root alone.
 
-use crate::path::FileId;
+use crate::path::{FileId, open_plain};
 use crate::sys::{self, MountAttr};
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
@@ -50,7 +50,7 @@ pub(super) fn relative(at: &Path) -> &Path {
 /// Opens a source on the host. No component may be a link: the policy was resolved, so one that is there now is new.
 pub(super) fn source(from: &Path, id: Option<FileId>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let fd = match openat2(rustix::fs::CWD, from, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+    let fd = match open_plain(rustix::fs::CWD, from, flags, ResolveFlags::empty()) {
         Ok(fd) => fd,
         Err(Errno::LOOP) => return Err(MountError::Changed),
         Err(errno) => return Err(MountError::Errno("openat2", errno)),
@@ -67,8 +67,8 @@ pub(super) fn source(from: &Path, id: Option<FileId>) -> Result<OwnedFd> {
 /// Opens a destination inside the new root. A link as the last component is opened as itself.
 pub(super) fn destination(root: BorrowedFd<'_>, at: &Path) -> std::result::Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(root, relative(at), flags, Mode::empty(), resolve)
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    open_plain(root, relative(at), flags, resolve)
 }
 
 /// A detached copy of the mount at a descriptor, or at a path beneath it.

@@ -7,7 +7,7 @@ use super::mount::{
 };
 use super::{Injected, Launch, LayerDirs, StepError, whiteout};
 use crate::path::FileId;
-use crate::plan::{RootStep, Whiteout};
+use crate::plan::{RootStep, Whiteout, hints};
 use crate::policy::Private;
 use crate::sys::MountAttr;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
@@ -73,14 +73,19 @@ fn terminal_path(fd: BorrowedFd<'_>) -> Option<PathBuf> {
 
 fn explain(step: &RootStep, error: MountError) -> StepError {
     let hint = match (step, &error) {
-        (RootStep::Proc, MountError::Errno(_, Errno::PERM)) => Some(
-            "the outer container masks parts of its own /proc, so the kernel refuses a fresh one: start the outer \
-             container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
-        ),
-        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(
-            "the file system of the state directory cannot hold overlay layers: point XDG_STATE_HOME at a local disk \
-             (ext4, xfs, btrfs) or a tmpfs",
-        ),
+        // Where capabilities over the new namespaces were taken (Ubuntu's AppArmor switch), the first mounts show it.
+        (RootStep::Rprivate | RootStep::NewRoot, MountError::Errno(_, Errno::PERM | Errno::ACCESS)) => {
+            Some(hints::USERNS)
+        }
+        (RootStep::Proc | RootStep::ProcForNested { .. }, MountError::Errno(_, Errno::PERM)) => Some(hints::PROC),
+        (_, MountError::Errno("open_tree" | "mount_setattr" | "move_mount" | "fsopen", Errno::NOSYS)) => {
+            Some(hints::KERNEL)
+        }
+        (RootStep::Overlay { .. }, MountError::Errno("fsopen overlay", _)) => Some(hints::OVERLAY_KERNEL),
+        (RootStep::Overlay { .. }, MountError::Errno("fsconfig lowerdir" | "fsconfig userxattr", Errno::INVAL)) => {
+            Some(hints::OVERLAY_KERNEL)
+        }
+        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(hints::LAYERS),
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
         }
@@ -90,6 +95,17 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
     match hint {
         Some(hint) => error.hint(hint),
         None => error,
+    }
+}
+
+/// A /proc of the own pid namespace; read-only where the kernel grants no other (inside a box that root started with
+/// `--nested`).
+pub(super) fn fresh_proc(attributes: MountAttrFlags) -> Result<OwnedFd> {
+    match new_file_system("proc", &[], attributes) {
+        Err(MountError::Errno(_, Errno::PERM)) => {
+            new_file_system("proc", &[], attributes | MountAttrFlags::MOUNT_ATTR_RDONLY)
+        }
+        other => other,
     }
 }
 
@@ -139,6 +155,7 @@ impl Builder<'_> {
                 Some(path) => self.device(&path, Path::new("/dev/console")),
                 None => Ok(()),
             },
+            RootStep::ProcForNested { writable } => self.proc_for_nested(*writable),
             RootStep::Proc => self.proc(),
             RootStep::PidMax { processes } => self.pid_max(*processes),
             RootStep::ProcReadOnly { at } => self.proc_read_only(Path::new(at)),
@@ -199,8 +216,9 @@ impl Builder<'_> {
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = call("openat", openat(self.new_root()?, relative(at), flags, mode))?;
+        // Closed, not leaked: the seal is EBUSY while anything in the new root is open for writing.
         let written = call("write", rustix::io::write(&fd, content))?;
-        // Closed at once: a mount with a file open for writing cannot be made read-only (EBUSY).
+        // Closed now: a file that is open for writing keeps the seal from making its mount read-only.
         drop(fd);
         if written == content.len() { Ok(()) } else { Err(MountError::Errno("write", Errno::NOSPC)) }
     }
@@ -249,10 +267,25 @@ impl Builder<'_> {
     fn proc(&self) -> Result<()> {
         let attributes =
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let proc = new_file_system("proc", &[], attributes)?;
+        let proc = fresh_proc(attributes)?;
         call("move_mount", attach_at(&proc, self.new_root()?, Path::new("/proc")))?;
         leak(proc);
         Ok(())
+    }
+
+    /// A directory over /proc, the proc in it, and the visible /proc over both: what lies below a mount has no path.
+    fn proc_for_nested(&mut self, writable: bool) -> Result<()> {
+        let mut attributes =
+            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        if !writable {
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+        let dir = self.numbered_dir("nested", 0o755)?;
+        call("mkdirat", mkdirat(&dir, "proc", Mode::from_raw_mode(0o755)))?;
+        let cover = call("open_tree", clone_tree(dir.as_fd(), Path::new(""), false))?;
+        call("move_mount", attach_at(&cover, self.new_root()?, Path::new("/proc")))?;
+        let proc = fresh_proc(attributes)?;
+        call("move_mount", attach_at(&proc, self.new_root()?, Path::new("/proc/proc")))
     }
 
     fn pid_max(&self, processes: u64) -> Result<()> {

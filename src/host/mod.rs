@@ -2,12 +2,15 @@
 
 mod account;
 mod mounts;
+mod system;
 
 pub use account::Account;
 pub use mounts::{Mount, MountsError, below as mounts_below};
+pub use system::{Cgroup, Machine, Setting, System, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -33,6 +36,9 @@ pub struct EtcEntry {
 pub struct Facts {
     pub uid: u32,
     pub gid: u32,
+    /// May it map ids beside its own (CAP_SETUID, CAP_SETGID and, for uid 0, CAP_SETFCAP: user_namespaces(7))? Root in
+    /// some containers, and in a box, may not.
+    pub maps_ids: bool,
     pub account: Account,
     pub system: Vec<SystemDir>,
     pub etc: Vec<EtcEntry>,
@@ -60,6 +66,7 @@ impl Facts {
         Ok(Facts {
             uid,
             gid,
+            maps_ids: maps_ids(),
             account: Account::lookup(uid, gid),
             system: system_dirs(),
             etc: list_etc().unwrap_or_default(),
@@ -75,6 +82,11 @@ impl Facts {
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
+}
+
+fn maps_ids() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETFCAP;
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
 fn system_dirs() -> Vec<SystemDir> {

@@ -3,6 +3,7 @@
 //! Links are never followed, a directory's type comes from its listing (stat only where the file system does not say),
 //! and nothing is entered that the judge hides or that lies on a file system which may not answer.
 
+use super::plain::open_plain;
 use super::{FileId, Kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
@@ -103,7 +104,7 @@ fn open_dir(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
 /// Several components at once: none of them may have become a symlink since it was listed.
 fn open_beneath(root: BorrowedFd<'_>, relative: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::openat2(root, relative, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH)
+    open_plain(root, Path::new(relative), flags, ResolveFlags::BENEATH)
 }
 
 fn read_one<J: Judge>(

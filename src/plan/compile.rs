@@ -29,12 +29,18 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
     let mut compiler =
         Compiler { policy, facts, surveys, steps: Vec::new(), layers: Vec::new(), notices: policy.notices.clone() };
+    if policy.nested {
+        compiler.notices.push("nested: no Landlock path rules, for any of them forbids every mount inside".into());
+        if facts.is_root() {
+            compiler.notices.push(format!("nested as root: the command has uid {} inside", super::NOBODY));
+        }
+    }
     compiler.root();
     let Compiler { steps, layers, notices, .. } = compiler;
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: isolate(facts, own_net),
+        isolate: isolate(facts, own_net, policy.nested),
         root: steps,
         seal: Seal {
             limits: policy.limits.clone(),
@@ -50,17 +56,22 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     }
 }
 
-fn isolate(facts: &Facts, own_net: bool) -> Isolate {
+/// How the ids of this caller map in a box.
+pub(super) fn ids(facts: &Facts, nested: bool) -> IdMap {
+    if facts.is_root() && facts.maps_ids {
+        IdMap::All { uids: facts.uid_ranges.clone(), gids: facts.gid_ranges.clone(), swapped: nested }
+    } else {
+        IdMap::Own { uid: facts.uid, gid: facts.gid }
+    }
+}
+
+fn isolate(facts: &Facts, own_net: bool, nested: bool) -> Isolate {
     use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
     let mut namespaces = vec![User, Mount, Pid, Ipc, Uts, Cgroup];
     if own_net {
         namespaces.push(Net);
     }
-    let ids = if facts.is_root() {
-        IdMap::All { uids: facts.uid_ranges.clone(), gids: facts.gid_ranges.clone() }
-    } else {
-        IdMap::Own { uid: facts.uid, gid: facts.gid }
-    };
+    let ids = ids(facts, nested);
     Isolate { namespaces, ids, loopback: own_net }
 }
 
@@ -227,6 +238,9 @@ impl Compiler<'_> {
     }
 
     fn proc(&mut self) {
+        if self.policy.nested {
+            self.steps.push(RootStep::ProcForNested { writable: !self.facts.is_root() });
+        }
         self.steps.push(RootStep::Proc);
         if let (true, Some(processes)) = (self.facts.is_root(), self.policy.limits.processes) {
             self.steps.push(RootStep::PidMax { processes });

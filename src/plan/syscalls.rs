@@ -9,6 +9,8 @@ pub enum When {
     Always,
     /// ENOSYS instead of EPERM: the caller falls back to an older call that the filter can see through.
     NoSys,
+    /// The same, unless nested.
+    NoSysUnlessNested,
     /// Unless the policy says `nested`.
     UnlessNested,
     /// Argument `arg`, low 32 bits, equals.
@@ -96,7 +98,13 @@ const TMPFILE: u64 = 0o20_000_000;
 
 pub const DENIED: &[Denied] = &[
     // The prologue answers clone3 as well; listed so that `explain` shows it.
-    Denied { name: "clone3", when: When::NoSys, why: "its flags are behind a pointer; callers fall back to clone" },
+    // Nested every namespace flag is allowed to clone, so clone3's pointer has nothing to hide; an agentbox inside needs it.
+    Denied {
+        name: "clone3",
+        when: When::NoSysUnlessNested,
+        why: "its flags are behind a pointer; callers fall back to clone",
+    },
+    // Nested as well: its mode could hold a set-id bit. An agentbox inside walks by hand (path::open_plain).
     Denied { name: "openat2", when: When::NoSys, why: "its mode is behind a pointer; callers fall back to openat" },
     namespace("unshare"),
     namespace("setns"),
@@ -204,9 +212,18 @@ pub const DENIED: &[Denied] = &[
     masked("mknod", 1, S_ISGID, SET_ID),
     masked("mknodat", 2, S_ISUID, SET_ID),
     masked("mknodat", 2, S_ISGID, SET_ID),
-    Denied { name: "mknod", when: When::Masked { arg: 1, mask: 0o170_000, value: 0o020_000 }, why: "devices" },
+    // Nested an agentbox makes whiteouts, character devices 0:0. Real ones the kernel refuses to whoever lacks CAP_MKNOD.
+    Denied {
+        name: "mknod",
+        when: When::MaskedUnlessNested { arg: 1, mask: 0o170_000, value: 0o020_000 },
+        why: "devices",
+    },
     Denied { name: "mknod", when: When::Masked { arg: 1, mask: 0o170_000, value: 0o060_000 }, why: "devices" },
-    Denied { name: "mknodat", when: When::Masked { arg: 2, mask: 0o170_000, value: 0o020_000 }, why: "devices" },
+    Denied {
+        name: "mknodat",
+        when: When::MaskedUnlessNested { arg: 2, mask: 0o170_000, value: 0o020_000 },
+        why: "devices",
+    },
     Denied { name: "mknodat", when: When::Masked { arg: 2, mask: 0o170_000, value: 0o060_000 }, why: "devices" },
     creating("open", 1, O_CREAT, S_ISUID),
     creating("open", 1, O_CREAT, S_ISGID),

@@ -58,7 +58,7 @@ impl RunReport {
             "command": command,
             "profiles": policy.profiles,
             "mode": match policy.mode { Mode::DryRun => "dry-run", Mode::Live => "live" },
-            "network": match policy.net { NetMode::None => "none", NetMode::Host => "host" },
+            "network": if host_net(policy) { "host" } else { "none" },
             "roots": roots,
             "session": session,
             "hidden": hidden,
@@ -102,10 +102,15 @@ impl RunReport {
     }
 }
 
+/// Does the command see the host's network, as asked or because its own was given up?
+fn host_net(policy: &Policy) -> bool {
+    policy.net == NetMode::Host || policy.degraded.contains(&Layer::Netns)
+}
+
 /// What is said before a run about its policy.
 pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
     let mut lines = Vec::new();
-    if policy.net == NetMode::Host {
+    if host_net(policy) {
         lines.push(
             "agentbox: the host's network is open: every host, and services on its loopback, can be reached; abstract \
              unix sockets cannot"
