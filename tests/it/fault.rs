@@ -42,6 +42,9 @@ const HARMLESS: &[(&str, &str, &str)] = &[
     ("prctl", "PR_CAPBSET_READ", "an error ends the list of capabilities, and /proc/self/status is read back"),
     ("prctl", "PR_CAP_AMBIENT_IS_SET", "the ambient set is read back from /proc/self/status"),
     ("prctl", "PR_SET_VMA", "the name of a mapping is decoration"),
+    ("fsopen", "\"proc\"", "a fresh /proc is asked for again, read-only, as a covered /proc of a container needs it"),
+    ("fsconfig", "FSCONFIG_CMD_CREATE", "the same, for the second call that a fresh /proc takes"),
+    ("fsmount", "FSMOUNT_CLOEXEC", "the same, for the third"),
     ("close_range", ", 0) ", "pid 1 drops its own copies once the command runs; nothing inside can reach pid 1's"),
 ];
 
@@ -91,7 +94,11 @@ fn inject_as(place: &Place, mode: &str, call: &str, tampering: &str) -> (Output,
     command.args(["-f", "-o", &trace, "-e", &format!("trace={call}")]);
     command.args(["-e", &format!("inject={call}:{tampering}")]);
     command.arg(agentbox).args(["run", mode, "--diff", "none", "--ro", &place.text("ref"), "--hide", "*.pem", "--"]);
-    command.args(["sh", "-c", "echo x >ran; echo out"]);
+    // it says "out" in a box that is whole: own processes, read-only tree, hidden name, filter
+    let whole = "echo x >ran; [ $(ls -d /proc/[0-9]* | wc -l) -le 6 ] && ! cat key.pem 2>/dev/null \
+        && ! (echo x >$0/new) 2>/dev/null && grep -q '^Seccomp:.2$' /proc/self/status \
+        && ! (: >/proc/sys/kernel/core_pattern) 2>/dev/null && echo out";
+    command.args(["sh", "-c", whole, &place.text("ref")]);
     let output = place.finish(command, b"");
     let lines = std::fs::read_to_string(&trace).unwrap_or_default();
     let hits = lines.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect();
