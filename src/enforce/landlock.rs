@@ -33,6 +33,10 @@ pub(super) fn restrict(plan: &LandlockPlan, passed: &[i32]) -> Result<(), StepEr
     if !scopes.is_empty() {
         ruleset = ruleset.scope(scopes).map_err(fail)?;
     }
+    if scopes.is_empty() && plan.ports.is_some() {
+        // With a network of its own the box has abstract sockets of its own; with the host's only a scope keeps them apart.
+        return Err(fail("no scopes (ABI 6, Linux 6.12): the host's abstract unix sockets would be within reach"));
+    }
     let handled = handled_ports(plan, abi)?;
     if !handled.is_empty() {
         ruleset = ruleset.handle_access(handled).map_err(fail)?;

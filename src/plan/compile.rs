@@ -35,7 +35,10 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
         }
     }
     compiler.root();
-    let Compiler { steps, layers, notices, .. } = compiler;
+    let Compiler { steps, layers, mut notices, .. } = compiler;
+    if !policy.degraded.contains(&Layer::Landlock) {
+        notices.extend(landlock::lost(facts.landlock_abi));
+    }
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,

@@ -28,6 +28,18 @@ pub struct PathRule {
     pub rights: Rights,
 }
 
+/// What an older kernel's Landlock cannot do, in words: said before the run, never lost in silence.
+pub(super) fn lost(abi: u32) -> Option<String> {
+    const SINCE: [(u32, &str); 4] = [
+        (2, "moving files between directories"),
+        (3, "truncation"),
+        (5, "device ioctls"),
+        (6, "scopes for abstract sockets and signals"),
+    ];
+    let lost: Vec<&str> = SINCE.iter().filter(|(since, _)| abi < *since).map(|(_, what)| *what).collect();
+    (!lost.is_empty()).then(|| format!("landlock ABI {abi} of this kernel has no rights for: {}", lost.join(", ")))
+}
+
 /// The rules for the policy's entries, or `None` where the layer was given up.
 pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
     if policy.degraded.contains(&Layer::Landlock) {
