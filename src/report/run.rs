@@ -101,11 +101,13 @@ fn host_net(policy: &Policy) -> bool {
 pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
     let mut lines = Vec::new();
     if host_net(policy) {
-        lines.push(
-            "agentbox: the host's network is open: every host, and services on its loopback, can be reached; abstract \
-             unix sockets cannot"
-                .to_owned(),
-        );
+        let reach = if policy.ports.connect.is_empty() {
+            "every host, and services on its loopback, can be reached".to_owned()
+        } else {
+            let ports: Vec<String> = policy.ports.connect.iter().map(u16::to_string).collect();
+            format!("TCP to port {} of every host and of its loopback, and UDP to any", ports.join(", "))
+        };
+        lines.push(format!("agentbox: the host's network is open: {reach}; abstract unix sockets cannot be reached"));
     }
     for dir in &policy.dropped_path {
         if crate::path::identity(dir).is_ok()
