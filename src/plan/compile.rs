@@ -196,7 +196,7 @@ impl Compiler<'_> {
             }
             EntryKind::Proc => self.proc(),
             EntryKind::Private(place) => {
-                self.mount_point(&at, true, 0o755);
+                self.mount_point(&at, true, WAY);
                 self.steps.push(RootStep::Private { at: at.clone(), place: *place });
                 self.links_in(entry);
             }
