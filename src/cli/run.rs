@@ -73,7 +73,8 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
     let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
     let finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
-    let status = match &finished.outcome {
+    let outcome = finished.outcome.clone();
+    let status = match &outcome {
         Outcome::Failed(refused) => {
             let mut failure = Failure::new(Status(refused.kind.status()), anyhow::anyhow!("{}", refused.text));
             failure.hints.clone_from(&refused.hints);
@@ -81,26 +82,24 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
                 failure.hints.extend(missing_because_of(&policy, &args.command));
             }
             finished.discard().map_err(failure_of_store)?;
+            report.did_not_run(refused.kind.status(), &refused.text);
+            if let Some(file) = report_file {
+                write_report(file, &report);
+            }
             return Err(failure);
         }
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
-    settle(args, &policy, finished, status, &mut report)?;
+    settle(args, &policy, finished, status, &mut report);
     if let Some(file) = report_file {
-        write_report(file, &report)?;
+        write_report(file, &report);
     }
     Ok(status)
 }
 
 /// Reads the layers, prints the diff and the summary, and writes the session's end down.
-fn settle(
-    args: &Args,
-    policy: &Policy,
-    finished: Finished,
-    status: Status,
-    report: &mut RunReport,
-) -> Result<(), Failure> {
+fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport) {
     let lost = |err: anyhow::Error| {
         // The command has run: 125 would say that it has not.
         say(&format!("agentbox: {err:#}"));
@@ -115,6 +114,9 @@ fn settle(
                     summary = crate::report::dry_run_lines(&layers, finished.session_id().unwrap_or_default(), policy);
                 }
                 let nothing = layers.iter().all(LayerChanges::is_empty);
+                if nothing {
+                    report.no_session();
+                }
                 if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
                     lost(err.into());
                 }
@@ -128,7 +130,6 @@ fn settle(
     if !args.quiet {
         report.lines().into_iter().chain(summary).for_each(|line| say(&line));
     }
-    Ok(())
 }
 
 fn print_diff(layers: &[LayerChanges], diff: DiffStyle) {
@@ -235,9 +236,8 @@ fn open_report(path: &PathBuf) -> Result<std::fs::File, Failure> {
     })
 }
 
-fn write_report(mut file: std::fs::File, report: &RunReport) -> Result<(), Failure> {
+fn write_report(mut file: std::fs::File, report: &RunReport) {
     if let Err(err) = writeln!(file, "{}", report.json()) {
         say(&format!("agentbox: --report: {err}"));
     }
-    Ok(())
 }

@@ -38,7 +38,8 @@ pub(super) fn lost(abi: u32) -> Option<String> {
     ];
     let lost: Vec<&str> = SINCE.iter().filter(|(since, _)| abi < *since).map(|(_, what)| *what).collect();
     // With none at all the run is refused, and that says it.
-    (abi > 0 && !lost.is_empty()).then(|| format!("landlock ABI {abi} of this kernel has no rights for: {}", lost.join(", ")))
+    (abi > 0 && !lost.is_empty())
+        .then(|| format!("landlock ABI {abi} of this kernel has no rights for: {}", lost.join(", ")))
 }
 
 /// The rules for the policy's entries, or `None` where the layer was given up.

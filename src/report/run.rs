@@ -67,6 +67,18 @@ impl RunReport {
         }
     }
 
+    /// The command never ran: why, and the status that said so.
+    pub fn did_not_run(&mut self, status: u8, why: &str) {
+        self.value["session"] = Value::Null;
+        self.value["status"] = json!(status);
+        self.value["error"] = json!(why);
+    }
+
+    /// Nothing was changed, so no session was kept.
+    pub fn no_session(&mut self) {
+        self.value["session"] = Value::Null;
+    }
+
     pub fn json(&self) -> Value {
         let mut value = self.value.clone();
         if let Outcome::Ended { ended, timed_out, duration } = &self.outcome {

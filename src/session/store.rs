@@ -366,10 +366,11 @@ fn mirror(root: &Path, upper: &OwnedFd) -> Result<(), StoreError> {
     rustix::fs::futimens(upper, &times).map_err(io)
 }
 
-/// Ten hex digits: five that grow every 17 minutes, so that ids sort roughly by age, and five random ones.
+/// Ten hex digits: five random ones first, so that two or three of them name a session, and five that grow every 17
+/// minutes, so that an old id does not come back.
 fn fresh_id(created: SystemTime) -> Result<String, StoreError> {
     let mut random = [0; 4];
     rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).map_err(StoreError::Random)?;
     let time = created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() >> 10);
-    Ok(format!("{:05x}{:05x}", time & 0xf_ffff, u32::from_ne_bytes(random) & 0xf_ffff))
+    Ok(format!("{:05x}{:05x}", u32::from_ne_bytes(random) & 0xf_ffff, time & 0xf_ffff))
 }
