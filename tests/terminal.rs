@@ -4,7 +4,7 @@
 mod support;
 
 use nix::sys::termios::LocalFlags;
-use support::{Pty, alive, mark, prefix_text, wait_until};
+use support::{Pty, alive, file, mark, prefix_text, wait_until};
 
 fn box_line(command: &str) -> String {
     format!("{} {command}\n", prefix_text())
@@ -17,17 +17,13 @@ s=lambda: '%dx%d'%(os.get_terminal_size(0).lines,os.get_terminal_size(0).columns
 signal.signal(signal.SIGWINCH,lambda *a:print('WINCH',s(),flush=True)); print('start',s(),flush=True)
 for i in range(20): time.sleep(.1)";
     for redirection in ["", " 2>/dev/null"] {
-        let path = std::env::temp_dir().join(format!("agentbox-winch-{}.py", std::process::id()));
-        std::fs::File::create(&path)
-            .and_then(|mut file| std::io::Write::write_all(&mut file, script.as_bytes()))
-            .unwrap();
+        let path = file("winch.py", script);
         let mut pty = Pty::shell();
-        pty.send(&box_line(&format!("python3 {}{redirection}", path.display())));
+        pty.send(&box_line(&format!("/usr/bin/python3 {path}{redirection}")));
         pty.expect("start 24x80");
         pty.resize(50, 120);
         pty.expect_within("WINCH 50x120", 1.0);
         pty.expect("READY> ");
-        std::fs::remove_file(path).unwrap();
     }
 }
 
@@ -59,7 +55,7 @@ fn ctrl_c_ends_a_command_that_does_not_catch_it() {
     pty.expect("READY> ");
     pty.send("echo status $?\n");
     pty.expect("status 130");
-    assert_eq!(alive(&mark), []);
+    assert_eq!(alive(&mark), Vec::<i32>::new());
 }
 
 #[test]
@@ -169,15 +165,10 @@ while True:
     if c==b'q': break
     if c==b'z': os.kill(0,signal.SIGTSTP); os.write(1,b'back %d\\r\\n'%bool(termios.tcgetattr(0)[3]&termios.ICANON))
     if c==b'k': os.kill(os.getpid(),9)";
-    let path = std::env::temp_dir().join(format!("agentbox-raw-{}.py", std::process::id()));
-    std::fs::File::create(&path).and_then(|mut file| std::io::Write::write_all(&mut file, script.as_bytes())).unwrap();
+    let path = file("raw.py", script);
     // From a shell without job control, so that nobody but the launcher restores the state.
     let mut pty = Pty::shell();
-    pty.send(&format!(
-        "sh -c '{} python3 {}; stty -a | tr \" \" \"\\n\" | grep icanon'\n",
-        prefix_text(),
-        path.display()
-    ));
+    pty.send(&format!("sh -c '{} /usr/bin/python3 {path}; stty -a | tr \" \" \"\\n\" | grep icanon'\n", prefix_text()));
     pty.expect("raw\r\n");
     pty.send("z");
     pty.expect("Stopped");
@@ -190,7 +181,6 @@ while True:
     pty.send("k");
     pty.expect("\nicanon");
     pty.expect("READY> ");
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -307,10 +297,10 @@ fn a_terminal_that_hangs_up_ends_the_box() {
 fn the_command_starts_in_the_foreground_unless_in_a_pipeline() {
     let mut pty = Pty::shell();
     let script = "'import os,sys; print(\"own\", os.tcgetpgrp(0)==os.getpgrp())'";
-    pty.send(&format!("{} python3 -c {script}\n", prefix_text()));
+    pty.send(&format!("{} /usr/bin/python3 -c {script}\n", prefix_text()));
     pty.expect("own True");
     pty.expect("READY> ");
-    pty.send(&format!("{} python3 -c {script} | cat\n", prefix_text()));
+    pty.send(&format!("{} /usr/bin/python3 -c {script} | cat\n", prefix_text()));
     pty.expect("own False");
     pty.expect("READY> ");
 }
