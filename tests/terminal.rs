@@ -331,3 +331,22 @@ fn stops_and_continues_in_quick_succession_leave_all_running() {
     pty.expect("fin-8");
     pty.expect("status 0");
 }
+
+/// Field case: programs that ask for their terminal by name (`tty`, gpg's pinentry, `stty -F`).
+#[test]
+fn the_terminal_has_a_name_inside() {
+    let mut pty = Pty::shell();
+    let script = "'import os; name=os.ttyname(0); fd=os.open(name, os.O_RDWR|os.O_NOCTTY)
+print(\"size\", os.get_terminal_size(fd).lines, os.fstat(fd).st_rdev==os.fstat(0).st_rdev, \"end\")'";
+    pty.send(&box_line("sh -c 'tty; tty </dev/tty; stty -F $(tty) size'"));
+    pty.expect("/dev/console\r\n/dev/tty\r\n24 80\r\n");
+    for redirection in ["", " | cat", " 2>/dev/null"] {
+        pty.expect("READY> ");
+        pty.send(&format!("{} /usr/bin/python3 -c {script}{redirection}\n", prefix_text()));
+        pty.expect("size 24 True end\r\n");
+    }
+    // The twin: a terminal that is not the standard descriptors' has no name to be found.
+    pty.expect("READY> ");
+    pty.send(&format!("{} tty </dev/null; echo status $?\n", prefix_text()));
+    pty.expect("not a tty\r\nstatus 1");
+}
