@@ -5,7 +5,7 @@ mod support;
 use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use support::{agentbox, alive, file, mark, prefix_text, prefix_with, shell, start, wait_until};
+use support::{agentbox, alive, file, has, mark, prefix_text, prefix_with, project, shell, start, wait_until};
 
 fn status(command: &[&str]) -> Option<i32> {
     agentbox(command).stderr(Stdio::null()).status().unwrap().code()
@@ -203,9 +203,100 @@ fn the_command_starts_with_clean_signals() {
     assert_eq!(status, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
 
+/// `..` of a directory that is open leads past every mount.
 #[test]
-fn a_directory_as_stdin_is_refused() {
-    let output = agentbox(&["cat"]).stdin(std::fs::File::open("/").unwrap()).output().unwrap();
-    assert_eq!(output.status.code(), Some(125));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("stdin is a directory"));
+fn a_directory_as_a_standard_descriptor_is_refused() {
+    for (number, name) in [(0, "stdin"), (1, "stdout")] {
+        let output = shell(&format!("{} true {number}</", prefix_text())).output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(&format!("{name} is a directory")), "{errors}");
+    }
+    assert_eq!(shell(&format!("{} true 2</", prefix_text())).status().unwrap().code(), Some(125));
+}
+
+/// Whatever the launcher was doing when it is killed: before the clone, in the setup, while the command runs.
+#[test]
+fn a_launcher_killed_at_any_moment_leaves_nothing() {
+    let mark = mark();
+    for round in 0..60 {
+        let mut launcher = agentbox(&["sleep", &mark]).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(700 * round));
+        launcher.kill().unwrap();
+        launcher.wait().unwrap();
+        wait_until(&format!("no process in round {round}"), 1.0, || alive(&mark).is_empty());
+    }
+}
+
+/// The supervisor is dead before pid 1 asks for its death signal, which strace holds back.
+#[test]
+fn a_supervisor_that_died_before_pid_1_was_bound_to_it_is_noticed() {
+    if !has("strace") {
+        return;
+    }
+    let mark = mark();
+    let log = project().join("trace");
+    let command = format!(
+        "exec strace -f -qq -o {} -e trace=prctl -e inject=prctl:delay_enter=700000 {} sleep {mark}",
+        log.display(),
+        prefix_text()
+    );
+    let mut strace = shell(&command).spawn().unwrap();
+    let launcher = || std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", strace.id())).unwrap_or_default();
+    let children = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let (mut supervisor, mut init) = (String::new(), String::new());
+    wait_until("pid 1 of the box", 10.0, || {
+        supervisor = launcher().trim().to_owned();
+        init = children(&supervisor).trim().to_owned();
+        !init.is_empty()
+    });
+    agentbox::sys::kill(supervisor.parse().unwrap(), libc::SIGKILL).unwrap();
+    strace.wait().unwrap();
+    assert_eq!(alive(&mark), Vec::<i32>::new());
+    // It had not been bound yet: the one call that it made came back after that death, and then it ended itself.
+    let log = std::fs::read_to_string(log).unwrap();
+    let death = log.find(&format!("{supervisor} +++ killed by SIGKILL"));
+    assert!(death.is_some() && death < log.find("= 0 (DELAYED)"), "{log}");
+    let calls = log.lines().filter(|line| line.starts_with(&format!("{init} prctl("))).count();
+    assert!(calls == 1 && log.contains("prctl(PR_SET_PDEATHSIG, SIGKILL"), "{log}");
+}
+
+/// The command looks for what its caller and pid 1 have left open.
+#[test]
+fn descriptors_of_the_caller_and_of_pid_1_are_not_the_commands() {
+    let secret = file("../secret", "SECRET\n");
+    let look = file(
+        "look.py",
+        "import os\nprint(sorted(f for f in map(int,os.listdir('/proc/self/fd')) if os.path.exists(f'/proc/self/fd/{f}')))
+for n in (7,2048):
+  try: print(os.read(n,6) if n==7 else os.fchdir(n))
+  except OSError as e: print(e.errno)",
+    );
+    let given = format!("ulimit -n 4096; exec 7<{secret} 2048</;");
+    let run = |options: &[&str]| sh(&format!("{given} {} /usr/bin/python3 {look}", prefix_with(options).join(" ")));
+    assert_eq!(run(&[]), "[0, 1, 2]\n9\n9\n");
+    assert_eq!(run(&["--fd", "7"]), "[0, 1, 2, 7]\nb'SECRET'\n9\n");
+}
+
+/// Field case: the caller's other processes.
+#[test]
+fn other_processes_are_neither_seen_nor_signalled() {
+    let mut other = shell("exec sleep 60").env("TOK", "abc").spawn().unwrap();
+    let pid = other.id();
+    let script =
+        format!("trap '' TERM; kill -TERM -1; kill -KILL {pid}; cat /proc/{pid}/environ; ls -d /proc/[0-9]* | wc -l");
+    let output = agentbox(&["sh", "-c", &script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.trim().parse::<u32>().is_ok_and(|count| count < 6), "{text}");
+    assert_eq!(other.try_wait().unwrap(), None);
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+/// A writer of a program file that is being executed is refused by the kernel; pid 1 is not even to be opened.
+#[test]
+fn the_launchers_program_file_is_out_of_reach() {
+    let output = agentbox(&["sh", "-c", "exec 9>/proc/1/exe"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("Permission denied"), "{errors}");
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use nix::sys::termios::LocalFlags;
-use support::{Pty, alive, file, mark, prefix_text, wait_until};
+use support::{Pty, Tmux, alive, file, has, mark, prefix_text, wait_until};
 
 fn box_line(command: &str) -> String {
     format!("{} {command}\n", prefix_text())
@@ -14,7 +14,7 @@ fn box_line(command: &str) -> String {
 fn a_resize_reaches_the_program() {
     let script = "import signal,os,time
 s=lambda: '%dx%d'%(os.get_terminal_size(0).lines,os.get_terminal_size(0).columns)
-signal.signal(signal.SIGWINCH,lambda *a:print('WINCH',s(),flush=True)); print('start',s(),flush=True)
+signal.signal(signal.SIGWINCH,lambda *a:os.write(1,f'WINCH {s()}\n'.encode())); os.write(1,f'start {s()}\n'.encode())
 for i in range(20): time.sleep(.1)";
     for redirection in ["", " 2>/dev/null"] {
         let path = file("winch.py", script);
@@ -349,4 +349,91 @@ print(\"size\", os.get_terminal_size(fd).lines, os.fstat(fd).st_rdev==os.fstat(0
     pty.expect("READY> ");
     pty.send(&format!("{} tty </dev/null; echo status $?\n", prefix_text()));
     pty.expect("not a tty\r\nstatus 1");
+}
+
+/// A real screen: tmux, with a real editor in it.
+#[test]
+fn an_editor_under_tmux_stops_resizes_and_comes_back() {
+    if !has("tmux") || !has("vim") {
+        return;
+    }
+    let screen = Tmux::start();
+    screen.keys(&[&format!("clear; stty -a >before; {} vim -u NONE note", prefix_text()), "Enter"]);
+    screen.shows("~");
+    screen.keys(&["ihello", "Escape", "C-z"]);
+    screen.shows("Stopped");
+    screen.keys(&["clear; stty -a >stopped; cmp before stopped && echo the-$((1+1))-same", "Enter"]);
+    screen.shows("the-2-same");
+    screen.keys(&["clear; fg", "Enter"]);
+    screen.shows("~");
+    // 9 lines: the text, 7 of the file's end, the line for commands.
+    screen.resize(60, 9);
+    wait_until("a screen of 9 lines", 5.0, || screen.text().lines().filter(|line| line.starts_with('~')).count() == 7);
+    screen.keys(&[":wq", "Enter"]);
+    screen.keys(&["clear; cat note; stty -a | sed 's/rows.*columns [0-9]*//' >after; stty size", "Enter"]);
+    screen.shows("hello\n9 60");
+    let state = |name: &str| std::fs::read_to_string(support::project().join(name)).unwrap();
+    let (before, after) = (state("before"), state("after"));
+    assert_eq!(before.split_once('\n').unwrap().1, after.split_once('\n').unwrap().1);
+}
+
+#[test]
+fn a_shell_under_tmux_has_jobs_and_a_killed_launcher_leaves_the_outer_one() {
+    if !has("tmux") {
+        return;
+    }
+    let mark = mark();
+    let screen = Tmux::start();
+    screen.keys(&[&format!("clear; {} env PS1='IN> ' bash --norc --noprofile -i", prefix_text()), "Enter"]);
+    screen.shows("IN>");
+    screen.keys(&[&format!("clear; sleep {mark}"), "Enter"]);
+    wait_until("the marked process", 5.0, || !alive(&mark).is_empty());
+    screen.keys(&["C-z"]);
+    screen.shows("Stopped");
+    screen.keys(&["clear; bg; jobs", "Enter"]);
+    screen.shows("Running");
+    screen.keys(&["clear; fg", "Enter"]);
+    screen.shows("sleep");
+    screen.keys(&["C-c"]);
+    wait_until("no marked process", 5.0, || alive(&mark).is_empty());
+    screen.keys(&[&format!("clear; sleep {mark} & stty raw -echo; sleep {mark}"), "Enter"]);
+    wait_until("both marked processes", 5.0, || alive(&mark).len() == 2);
+    agentbox::sys::kill(launcher_of(&mark), libc::SIGKILL).unwrap();
+    wait_until("no process", 1.0, || alive(&mark).is_empty());
+    screen.shows("OUT>");
+    screen.keys(&["clear; echo works-$((6*7)); stty -a | grep -o -e '-*icanon'", "Enter"]);
+    screen.shows("works-42\nicanon");
+}
+
+/// Pid 1 is killed from outside (the kernel, for want of memory): the launcher tells, and the terminal is as before.
+#[test]
+fn a_box_killed_as_a_whole_leaves_the_terminal_as_it_was() {
+    let mark = mark();
+    let mut pty = Pty::shell();
+    pty.send(&format!("sh -c '{} sh -c \"stty raw -echo; sleep {mark}\"; echo status-$?; stty -a'\n", prefix_text()));
+    wait_until("the marked process", 5.0, || !alive(&mark).is_empty());
+    let launcher = launcher_of(&mark);
+    let init = std::fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap();
+    agentbox::sys::kill(init.trim().parse().unwrap(), libc::SIGKILL).unwrap();
+    pty.expect("status-137");
+    let state = pty.expect("READY> ");
+    assert!(state.contains(" icanon") && state.contains(" echo "), "{state}");
+    assert_eq!(alive(&mark), Vec::<i32>::new());
+}
+
+/// Field case: a program types for the shell that comes back (TIOCSTI, and with a high bit that a filter may miss).
+#[test]
+fn nothing_can_be_typed_for_the_outer_shell() {
+    let mut pty = Pty::shell();
+    let path = file(
+        "inject.py",
+        "import ctypes\nl=ctypes.CDLL(None,use_errno=True)\nfor r in (0x5412,0x541C,1<<32|0x5412,1<<32|0x541C,0x5423):
+ for c in b'echo no\\n': got=l.syscall(16,0,ctypes.c_ulong(r),ctypes.c_char_p(bytes([c])))
+ print(got,ctypes.get_errno())",
+    );
+    pty.send(&box_line(&format!("/usr/bin/python3 {path}")));
+    pty.expect(&"-1 1\r\n".repeat(5));
+    let before = pty.expect("READY> ");
+    let after = pty.rest();
+    assert!(before.is_empty() && after.is_empty(), "{before:?} {after:?}");
 }

@@ -251,3 +251,61 @@ impl Drop for Pty {
         self.child.wait().ok();
     }
 }
+
+/// A screen of tmux, 80 by 24, with a shell whose prompt is `OUT> `. The server is this one's alone.
+pub struct Tmux(());
+
+impl Tmux {
+    pub fn start() -> Tmux {
+        let screen = Tmux(());
+        let shell = "env PS1='OUT> ' HISTFILE= bash --norc --noprofile -i";
+        screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell]);
+        screen.shows("OUT>");
+        screen
+    }
+
+    fn command(words: &[&str]) -> Command {
+        let mut tmux = at_home("tmux");
+        // Relative to the project: the name of a socket must be short.
+        tmux.args(["-S", "../home/tmux"]).args(words).env("TERM", "xterm").env_remove("TMUX");
+        // Not the one of passwd, which for a service's account may let nobody in.
+        tmux.env("SHELL", "/bin/sh").stdin(Stdio::null());
+        tmux
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        let output = Tmux::command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Types words and named keys.
+    pub fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys", "--"], keys].concat());
+    }
+
+    pub fn resize(&self, columns: u16, rows: u16) {
+        self.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
+    }
+
+    /// What the screen shows now.
+    pub fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    pub fn shows(&self, text: &str) {
+        let mut shown = String::new();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !shown.contains(text) {
+            assert!(Instant::now() < end, "{text:?} is not on the screen:\n{shown}");
+            std::thread::sleep(Duration::from_millis(20));
+            shown = self.text();
+        }
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        Tmux::command(&["kill-server"]).stderr(Stdio::null()).status().ok();
+    }
+}
