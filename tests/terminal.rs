@@ -4,7 +4,7 @@
 mod support;
 
 use nix::sys::termios::LocalFlags;
-use support::{Pty, alive, mark, prefix_text, wait_until};
+use support::{Pty, Tmux, alive, file, has, mark, prefix_text, wait_until};
 
 fn box_line(command: &str) -> String {
     format!("{} {command}\n", prefix_text())
@@ -14,20 +14,16 @@ fn box_line(command: &str) -> String {
 fn a_resize_reaches_the_program() {
     let script = "import signal,os,time
 s=lambda: '%dx%d'%(os.get_terminal_size(0).lines,os.get_terminal_size(0).columns)
-signal.signal(signal.SIGWINCH,lambda *a:print('WINCH',s(),flush=True)); print('start',s(),flush=True)
+signal.signal(signal.SIGWINCH,lambda *a:os.write(1,f'WINCH {s()}\n'.encode())); os.write(1,f'start {s()}\n'.encode())
 for i in range(20): time.sleep(.1)";
     for redirection in ["", " 2>/dev/null"] {
-        let path = std::env::temp_dir().join(format!("agentbox-winch-{}.py", std::process::id()));
-        std::fs::File::create(&path)
-            .and_then(|mut file| std::io::Write::write_all(&mut file, script.as_bytes()))
-            .unwrap();
+        let path = file("winch.py", script);
         let mut pty = Pty::shell();
-        pty.send(&box_line(&format!("python3 {}{redirection}", path.display())));
+        pty.send(&box_line(&format!("/usr/bin/python3 {path}{redirection}")));
         pty.expect("start 24x80");
         pty.resize(50, 120);
         pty.expect_within("WINCH 50x120", 1.0);
         pty.expect("READY> ");
-        std::fs::remove_file(path).unwrap();
     }
 }
 
@@ -59,7 +55,7 @@ fn ctrl_c_ends_a_command_that_does_not_catch_it() {
     pty.expect("READY> ");
     pty.send("echo status $?\n");
     pty.expect("status 130");
-    assert_eq!(alive(&mark), []);
+    assert_eq!(alive(&mark), Vec::<i32>::new());
 }
 
 #[test]
@@ -169,15 +165,10 @@ while True:
     if c==b'q': break
     if c==b'z': os.kill(0,signal.SIGTSTP); os.write(1,b'back %d\\r\\n'%bool(termios.tcgetattr(0)[3]&termios.ICANON))
     if c==b'k': os.kill(os.getpid(),9)";
-    let path = std::env::temp_dir().join(format!("agentbox-raw-{}.py", std::process::id()));
-    std::fs::File::create(&path).and_then(|mut file| std::io::Write::write_all(&mut file, script.as_bytes())).unwrap();
+    let path = file("raw.py", script);
     // From a shell without job control, so that nobody but the launcher restores the state.
     let mut pty = Pty::shell();
-    pty.send(&format!(
-        "sh -c '{} python3 {}; stty -a | tr \" \" \"\\n\" | grep icanon'\n",
-        prefix_text(),
-        path.display()
-    ));
+    pty.send(&format!("sh -c '{} /usr/bin/python3 {path}; stty -a | tr \" \" \"\\n\" | grep icanon'\n", prefix_text()));
     pty.expect("raw\r\n");
     pty.send("z");
     pty.expect("Stopped");
@@ -190,7 +181,6 @@ while True:
     pty.send("k");
     pty.expect("\nicanon");
     pty.expect("READY> ");
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -307,10 +297,10 @@ fn a_terminal_that_hangs_up_ends_the_box() {
 fn the_command_starts_in_the_foreground_unless_in_a_pipeline() {
     let mut pty = Pty::shell();
     let script = "'import os,sys; print(\"own\", os.tcgetpgrp(0)==os.getpgrp())'";
-    pty.send(&format!("{} python3 -c {script}\n", prefix_text()));
+    pty.send(&format!("{} /usr/bin/python3 -c {script}\n", prefix_text()));
     pty.expect("own True");
     pty.expect("READY> ");
-    pty.send(&format!("{} python3 -c {script} | cat\n", prefix_text()));
+    pty.send(&format!("{} /usr/bin/python3 -c {script} | cat\n", prefix_text()));
     pty.expect("own False");
     pty.expect("READY> ");
 }
@@ -340,4 +330,110 @@ fn stops_and_continues_in_quick_succession_leave_all_running() {
     pty.send("for i in $(seq 150); do kill -TSTP $p; kill -CONT $p; done; fg; echo status $?\n");
     pty.expect("fin-8");
     pty.expect("status 0");
+}
+
+/// Field case: programs that ask for their terminal by name (`tty`, gpg's pinentry, `stty -F`).
+#[test]
+fn the_terminal_has_a_name_inside() {
+    let mut pty = Pty::shell();
+    let script = "'import os; name=os.ttyname(0); fd=os.open(name, os.O_RDWR|os.O_NOCTTY)
+print(\"size\", os.get_terminal_size(fd).lines, os.fstat(fd).st_rdev==os.fstat(0).st_rdev, \"end\")'";
+    pty.send(&box_line("sh -c 'tty; tty </dev/tty; stty -F $(tty) size'"));
+    pty.expect("/dev/console\r\n/dev/tty\r\n24 80\r\n");
+    for redirection in ["", " | cat", " 2>/dev/null"] {
+        pty.expect("READY> ");
+        pty.send(&format!("{} /usr/bin/python3 -c {script}{redirection}\n", prefix_text()));
+        pty.expect("size 24 True end\r\n");
+    }
+    // The twin: a terminal that is not the standard descriptors' has no name to be found.
+    pty.expect("READY> ");
+    pty.send(&format!("{} tty </dev/null; echo status $?\n", prefix_text()));
+    pty.expect("not a tty\r\nstatus 1");
+}
+
+/// A real screen: tmux, with a real editor in it.
+#[test]
+fn an_editor_under_tmux_stops_resizes_and_comes_back() {
+    if !has("tmux") || !has("vim") {
+        return;
+    }
+    let screen = Tmux::start();
+    screen.keys(&[&format!("clear; stty -a >before; {} vim -u NONE note", prefix_text()), "Enter"]);
+    screen.shows("~");
+    screen.keys(&["ihello", "Escape", "C-z"]);
+    screen.shows("Stopped");
+    screen.keys(&["clear; stty -a >stopped; cmp before stopped && echo the-$((1+1))-same", "Enter"]);
+    screen.shows("the-2-same");
+    screen.keys(&["clear; fg", "Enter"]);
+    screen.shows("~");
+    // 9 lines: the text, 7 of the file's end, the line for commands.
+    screen.resize(60, 9);
+    wait_until("a screen of 9 lines", 5.0, || screen.text().lines().filter(|line| line.starts_with('~')).count() == 7);
+    screen.keys(&[":wq", "Enter"]);
+    screen.keys(&["clear; cat note; stty -a | sed 's/rows.*columns [0-9]*//' >after; stty size", "Enter"]);
+    screen.shows("hello\n9 60");
+    let state = |name: &str| std::fs::read_to_string(support::project().join(name)).unwrap();
+    let (before, after) = (state("before"), state("after"));
+    assert_eq!(before.split_once('\n').unwrap().1, after.split_once('\n').unwrap().1);
+}
+
+#[test]
+fn a_shell_under_tmux_has_jobs_and_a_killed_launcher_leaves_the_outer_one() {
+    if !has("tmux") {
+        return;
+    }
+    let mark = mark();
+    let screen = Tmux::start();
+    screen.keys(&[&format!("clear; {} env PS1='IN> ' bash --norc --noprofile -i", prefix_text()), "Enter"]);
+    screen.shows("IN>");
+    screen.keys(&[&format!("clear; sleep {mark}"), "Enter"]);
+    wait_until("the marked process", 5.0, || !alive(&mark).is_empty());
+    screen.keys(&["C-z"]);
+    screen.shows("Stopped");
+    screen.keys(&["clear; bg; jobs", "Enter"]);
+    screen.shows("Running");
+    screen.keys(&["clear; fg", "Enter"]);
+    screen.shows("sleep");
+    screen.keys(&["C-c"]);
+    wait_until("no marked process", 5.0, || alive(&mark).is_empty());
+    screen.keys(&[&format!("clear; sleep {mark} & stty raw -echo; sleep {mark}"), "Enter"]);
+    wait_until("both marked processes", 5.0, || alive(&mark).len() == 2);
+    agentbox::sys::kill(launcher_of(&mark), libc::SIGKILL).unwrap();
+    wait_until("no process", 1.0, || alive(&mark).is_empty());
+    screen.shows("OUT>");
+    screen.keys(&["clear; echo works-$((6*7)); stty -a | grep -o -e '-*icanon'", "Enter"]);
+    screen.shows("works-42\nicanon");
+}
+
+/// Pid 1 is killed from outside (the kernel, for want of memory): the launcher tells, and the terminal is as before.
+#[test]
+fn a_box_killed_as_a_whole_leaves_the_terminal_as_it_was() {
+    let mark = mark();
+    let mut pty = Pty::shell();
+    pty.send(&format!("sh -c '{} sh -c \"stty raw -echo; sleep {mark}\"; echo status-$?; stty -a'\n", prefix_text()));
+    wait_until("the marked process", 5.0, || !alive(&mark).is_empty());
+    let launcher = launcher_of(&mark);
+    let init = std::fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap();
+    agentbox::sys::kill(init.trim().parse().unwrap(), libc::SIGKILL).unwrap();
+    pty.expect("status-137");
+    let state = pty.expect("READY> ");
+    assert!(state.contains(" icanon") && state.contains(" echo "), "{state}");
+    assert_eq!(alive(&mark), Vec::<i32>::new());
+}
+
+/// Field case: a program types for the shell that comes back (TIOCSTI, and with a high bit that a filter may miss).
+#[test]
+fn nothing_can_be_typed_for_the_outer_shell() {
+    let mut pty = Pty::shell();
+    let path = file(
+        "inject.py",
+        "import ctypes\nl=ctypes.CDLL(None,use_errno=True)\nfor r in (0x5412,0x541C,1<<32|0x5412,1<<32|0x541C,0x5423):
+ for c in b'echo no\\n': got=l.syscall(16,0,ctypes.c_ulong(r),ctypes.c_char_p(bytes([c])))
+ print(got,ctypes.get_errno())",
+    );
+    pty.send(&box_line(&format!("/usr/bin/python3 {path}")));
+    pty.expect(&"-1 1\r\n".repeat(5));
+    let before = pty.expect("READY> ");
+    let after = pty.rest();
+    assert!(before.is_empty() && after.is_empty(), "{before:?} {after:?}");
 }

@@ -16,11 +16,14 @@ use rustix::process::{
 };
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 /// The supervisor's controlling terminal, as pid 1 needs it.
 #[derive(Debug)]
 pub struct Terminal {
     pub fd: OwnedFd,
+    /// Its name on the host, where that is known: not `/dev/tty`, which is any terminal.
+    pub name: Option<PathBuf>,
     /// Make the command the foreground group before it runs.
     pub foreground: bool,
 }
@@ -262,7 +265,7 @@ fn become_command(channel: BorrowedFd<'_>, terminal: Option<Terminal>, command: 
 
 fn enter_own_group(terminal: Option<Terminal>) -> Result<(), (&'static str, nix::Error)> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0)).map_err(|errno| ("making a process group", errno))?;
-    if let Some(Terminal { fd, foreground: true }) = &terminal {
+    if let Some(Terminal { fd, foreground: true, .. }) = &terminal {
         // While SIGTTOU is still blocked, and before the command can read. Failing (the terminal hung up), the command
         // is stopped at its first read, and the supervisor decides again.
         tcsetpgrp(fd, nix::unistd::getpid()).ok();

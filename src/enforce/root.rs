@@ -39,7 +39,7 @@ pub(super) struct Rooted(pub(super) ());
 
 impl Isolated {
     pub fn root(self, launch: &Launch<'_>) -> std::result::Result<Rooted, StepError> {
-        let terminal = launch.terminal.as_ref().and_then(|terminal| terminal_path(terminal.fd.as_fd()));
+        let terminal = launch.terminal.as_ref().and_then(|terminal| terminal.name.clone());
         let mut builder = Builder {
             new: None,
             scratch: None,
@@ -59,15 +59,6 @@ impl Isolated {
         umask(mask);
         Ok(Rooted(()))
     }
-}
-
-/// The name that the launcher's terminal has on the host.
-fn terminal_path(fd: BorrowedFd<'_>) -> Option<PathBuf> {
-    use std::os::fd::AsRawFd;
-    use std::os::unix::ffi::OsStringExt;
-    let link = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()).ok()?;
-    let path = PathBuf::from(std::ffi::OsString::from_vec(link.into_bytes()));
-    path.starts_with("/dev").then_some(path)
 }
 
 fn explain(step: &RootStep, error: MountError) -> StepError {

@@ -48,11 +48,15 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
         return None;
     }
     let mut rules = Vec::new();
-    let mut rule = |at: &str, rights| rules.push(PathRule { at: at.into(), dir: at != "/dev/tty", rights });
+    let mut rule = |at: &str, rights| {
+        rules.push(PathRule { at: at.into(), dir: !at.starts_with("/dev/") || at == "/dev/pts", rights })
+    };
     rule("/", Rights::List);
     rule("/dev", Rights::Files);
     rule("/dev/pts", Rights::Terminal);
     rule("/dev/tty", Rights::Terminal);
+    // What ttyname(3) answers, to be opened by name (`stty -F`, gpg's pinentry).
+    rule("/dev/console", Rights::Terminal);
     // `> /proc/self/oom_score_adj` and its like; the kernel's settings stay read-only by their mount.
     rule("/proc", Rights::Files);
     // All of /etc is picked or made: one rule on the directory that holds it.

@@ -5,7 +5,7 @@ use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
-use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, Surroundings, launch, pid1};
+use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, Surroundings, launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use std::fmt;
@@ -179,11 +179,4 @@ fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
         created: SystemTime::now(),
     };
     store.create(&new).map(Some).map_err(RunError::Store)
-}
-
-impl Terminal {
-    /// A share for pid 1: its own descriptor of the terminal.
-    fn share(&self) -> Option<pid1::Terminal> {
-        Some(pid1::Terminal { fd: self.as_fd().try_clone_to_owned().ok()?, foreground: self.starts_in_foreground() })
-    }
 }

@@ -9,6 +9,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io::{stderr, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 /// A controlling terminal, from which the box can borrow the foreground.
 #[derive(Debug)]
@@ -80,17 +81,10 @@ impl Terminal {
         Some(terminal)
     }
 
-    /// pid 1's share, taken in the child of the clone.
-    pub fn into_inside(self) -> pid1::Terminal {
-        pid1::Terminal { fd: self.fd, foreground: self.eager }
-    }
-
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    pub(super) fn starts_in_foreground(&self) -> bool {
-        self.eager
+    /// A share for pid 1: its own descriptor of the terminal.
+    pub(super) fn share(&self) -> Option<pid1::Terminal> {
+        let fd = self.fd.try_clone().ok()?;
+        Some(pid1::Terminal { fd, name: name_of_standard_terminal(), foreground: self.eager })
     }
 
     pub(super) fn job_holds_it(&self) -> bool {
@@ -159,6 +153,18 @@ fn set_state(terminal: BorrowedFd<'_>, state: &Termios) {
         // It fails on a terminal that hung up, and then there is nothing to restore.
         tcsetattr(terminal, SetArg::TCSANOW, state).ok();
     }
+}
+
+/// The name of the controlling terminal by which a standard descriptor holds it. Not `/dev/tty`, which is another
+/// terminal for whoever opens it elsewhere (tty(4)).
+fn name_of_standard_terminal() -> Option<PathBuf> {
+    let (input, output, errors) = (stdin(), stdout(), stderr());
+    [input.as_fd(), output.as_fd(), errors.as_fd()].into_iter().find_map(|fd| {
+        // ENOTTY for any terminal but the controlling one.
+        tcgetpgrp(fd).ok()?;
+        // It compares device and inode: a name that is another terminal's here (`docker exec`) is no answer.
+        nix::unistd::ttyname(fd).ok().filter(|name| name != Path::new("/dev/tty"))
+    })
 }
 
 fn open_controlling_terminal() -> Option<OwnedFd> {

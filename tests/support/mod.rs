@@ -5,27 +5,68 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The words before the command line that is to run in a box. The one place that knows which program makes it.
-pub fn prefix() -> Vec<String> {
-    // target/debug/agentbox -> target/debug/examples/boxless, which cargo builds before the tests.
-    let mut program = PathBuf::from(env!("CARGO_BIN_EXE_agentbox"));
-    program.set_file_name("examples");
-    program.push("boxless");
-    vec![program.display().to_string(), "--".into()]
+/// A project and a HOME for the test of this thread, gone when it ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("agentbox-process-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let place = std::fs::canonicalize(std::env::temp_dir()).unwrap().join(name);
+        std::fs::create_dir_all(place.join("project")).unwrap();
+        std::fs::create_dir(place.join("home")).unwrap();
+        Place(place)
+    }
 }
 
-/// The launcher's own options before the `--`.
+impl Drop for Place {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+thread_local! {
+    static PLACE: Place = Place::new();
+}
+
+/// The writable root of this test's boxes, and the working directory of what it starts.
+pub fn project() -> PathBuf {
+    PLACE.with(|place| place.0.join("project"))
+}
+
+fn home() -> PathBuf {
+    PLACE.with(|place| place.0.join("home"))
+}
+
+/// Writes a file into the project: its path.
+pub fn file(name: &str, content: &str) -> String {
+    let path = project().join(name);
+    std::fs::write(&path, content).unwrap();
+    path.display().to_string()
+}
+
+/// The program under test.
+pub fn program() -> String {
+    std::env::var("AGENTBOX_TEST_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_agentbox").to_owned())
+}
+
+/// The words before the command line that is to run in a box. The one place that knows which options make it.
+pub fn prefix() -> Vec<String> {
+    prefix_with(&[])
+}
+
+/// The same with further options.
 pub fn prefix_with(options: &[&str]) -> Vec<String> {
-    let mut words = prefix();
-    let at = words.len() - 1;
-    words.splice(at..at, options.iter().map(|option| (*option).to_owned()));
-    words
+    let program = program();
+    let project = project().display().to_string();
+    let words = [&[&program, "run", "--live", "-q", "--rw", &project], options, &["--"]].concat();
+    words.into_iter().map(String::from).collect()
 }
 
 /// The same as shell text.
@@ -38,9 +79,35 @@ pub fn agentbox(command: &[&str]) -> Command {
 }
 
 pub fn start(prefix: &[String], command: &[&str]) -> Command {
-    let mut launcher = Command::new(&prefix[0]);
+    let mut launcher = at_home(&prefix[0]);
     launcher.args(&prefix[1..]).args(command);
     launcher
+}
+
+/// A shell outside of the box.
+pub fn shell(script: &str) -> Command {
+    let mut shell = at_home("bash");
+    shell.args(["-c", script]);
+    shell
+}
+
+/// A command in the project, with the HOME of this test.
+fn at_home(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(project()).env("HOME", home());
+    command
+}
+
+/// Whether a program is there; else the test is skipped, which is said.
+#[must_use]
+pub fn has(program: &str) -> bool {
+    let found = ["/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
+    if !found {
+        let line = format!("SKIP {}: no {program}\n", std::thread::current().name().unwrap_or("?"));
+        assert!(std::env::var_os("AGENTBOX_TEST_REQUIRE").is_none_or(|what| what != "all"), "{line}");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    found
 }
 
 /// A duration for `sleep` that no other process of this machine has: a mark by which to find what was left alive.
@@ -90,7 +157,7 @@ impl Pty {
             rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC).unwrap();
         }
         let side = || Stdio::from(pty.slave.try_clone().unwrap());
-        let child = Command::new("setsid")
+        let child = at_home("setsid")
             .arg("--ctty")
             .args(command)
             .envs([("TERM", "dumb"), ("PS1", "READY> "), ("HISTFILE", "")])
@@ -182,5 +249,63 @@ impl Drop for Pty {
         // The hangup of the terminal ends the rest of the session. Already waited for after `finish`.
         self.child.kill().ok();
         self.child.wait().ok();
+    }
+}
+
+/// A screen of tmux, 80 by 24, with a shell whose prompt is `OUT> `. The server is this one's alone.
+pub struct Tmux(());
+
+impl Tmux {
+    pub fn start() -> Tmux {
+        let screen = Tmux(());
+        let shell = "env PS1='OUT> ' HISTFILE= bash --norc --noprofile -i";
+        screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell]);
+        screen.shows("OUT>");
+        screen
+    }
+
+    fn command(words: &[&str]) -> Command {
+        let mut tmux = at_home("tmux");
+        // Relative to the project: the name of a socket must be short.
+        tmux.args(["-S", "../home/tmux"]).args(words).env("TERM", "xterm").env_remove("TMUX");
+        // Not the one of passwd, which for a service's account may let nobody in.
+        tmux.env("SHELL", "/bin/sh").stdin(Stdio::null());
+        tmux
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        let output = Tmux::command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Types words and named keys.
+    pub fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys", "--"], keys].concat());
+    }
+
+    pub fn resize(&self, columns: u16, rows: u16) {
+        self.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
+    }
+
+    /// What the screen shows now.
+    pub fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    pub fn shows(&self, text: &str) {
+        let mut shown = String::new();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !shown.contains(text) {
+            assert!(Instant::now() < end, "{text:?} is not on the screen:\n{shown}");
+            std::thread::sleep(Duration::from_millis(20));
+            shown = self.text();
+        }
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        Tmux::command(&["kill-server"]).stderr(Stdio::null()).status().ok();
     }
 }
