@@ -261,9 +261,11 @@ fn a_supervisor_that_died_before_pid_1_was_bound_to_it_is_noticed() {
     assert_eq!(alive(&mark), Vec::<i32>::new());
     // It had not been bound yet: the one call that it made came back after that death, and then it ended itself.
     let log = std::fs::read_to_string(log).unwrap();
-    let death = log.find(&format!("{supervisor} +++ killed by SIGKILL"));
-    assert!(death.is_some() && death < log.find("= 0 (DELAYED)"), "{log}");
-    let calls = log.lines().filter(|line| line.starts_with(&format!("{init} prctl("))).count();
+    let lines: Vec<(&str, &str)> = log.lines().filter_map(|line| line.split_once(char::is_whitespace)).collect();
+    let death = lines.iter().position(|(pid, what)| *pid == supervisor && what.contains("killed by SIGKILL"));
+    let bound = lines.iter().position(|(pid, what)| *pid == init && what.ends_with("= 0 (DELAYED)"));
+    assert!(death.is_some() && death < bound, "{log}");
+    let calls = lines.iter().filter(|(pid, what)| *pid == init && what.trim_start().starts_with("prctl(")).count();
     assert!(calls == 1 && log.contains("prctl(PR_SET_PDEATHSIG, SIGKILL"), "{log}");
 }
 
