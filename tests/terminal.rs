@@ -376,6 +376,8 @@ fn an_editor_under_tmux_stops_resizes_and_comes_back() {
     screen.resize(60, 9);
     wait_until("a screen of 9 lines", 5.0, || screen.text().lines().filter(|line| line.starts_with('~')).count() == 7);
     screen.keys(&[":wq", "Enter"]);
+    // Keys that come earlier are still the editor's.
+    screen.shows("OUT>");
     screen.keys(&["clear; cat note; stty -a | sed 's/rows.*columns [0-9]*//' >after; stty size", "Enter"]);
     screen.shows("hello\n9 60");
     let state = |name: &str| std::fs::read_to_string(support::project().join(name)).unwrap();
