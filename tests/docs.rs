@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SUBCOMMANDS: [&str; 6] = ["run", "explain", "why", "diff", "discard", "sessions"];
+const SUBCOMMANDS: [&str; 8] = ["run", "explain", "why", "diff", "discard", "sessions", "doctor", "profile"];
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

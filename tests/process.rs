@@ -1,4 +1,10 @@
 //! The command as a process: its status, its signals, its orphans, its descriptors.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test is alone in its directory, and its environment is its input"
+)]
 
 mod support;
 

@@ -596,7 +596,12 @@ fn the_latest_session_of_the_project_is_the_one_meant() {
     assert_eq!(store.find(None, &temp.root()).unwrap().id, new);
     assert_eq!(store.find(None, &temp.root()).unwrap().state, State::Interrupted);
     assert_eq!(store.find(None, &other).unwrap().id, elsewhere);
-    assert!(matches!(store.find(Some(&new[..1]), &other), Err(StoreError::Ambiguous { ids, .. }) if ids.len() == 3));
+    // Of seventeen ids two begin with the same digit.
+    let ids: Vec<String> = (0..17).map(|_| make(&other, ago(1))).collect();
+    let same = |digit: &str| ids.iter().filter(|id| id.starts_with(digit)).count();
+    let shared = ids.iter().map(|id| &id[..1]).find(|digit| same(digit) > 1).unwrap();
+    assert!(matches!(store.find(Some(shared), &other), Err(StoreError::Ambiguous { ids, .. }) if ids.len() > 1));
+    assert_eq!(store.find(Some(&ids[3][..9]), &other).unwrap().id, ids[3]);
 }
 
 #[test]

@@ -1,5 +1,11 @@
 //! The command at a terminal: job control, resizing, and the state that is left behind. Each test has a pseudo
 //! terminal and a session of its own.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test is alone in its directory, and its environment is its input"
+)]
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! Errors of the edge: one kind, one place where they become text.
 
 use super::Env;
+use crate::report::one_line;
 use std::process::ExitCode;
 
 /// Exit statuses that are agentbox's own (docs/exit-codes.md); any other is the command's.
@@ -48,9 +49,10 @@ impl Failure {
 
     /// Prints the error and its hints to stderr, once, here.
     pub(super) fn report(&self) -> ExitCode {
-        say(&format!("agentbox: {:#}", self.error));
+        // A newline in a name must not forge a line of ours.
+        say(&one_line(&format!("agentbox: {:#}", self.error)));
         for hint in &self.hints {
-            say(&format!("agentbox: hint: {hint}"));
+            say(&one_line(&format!("agentbox: hint: {hint}")));
         }
         self.status.into()
     }

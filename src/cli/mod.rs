@@ -3,11 +3,13 @@
 
 mod diff;
 mod discard;
+mod doctor;
 mod env;
 mod explain;
 mod failure;
 mod out;
 mod policy;
+mod profile;
 mod review;
 mod run;
 mod sessions;
@@ -35,6 +37,8 @@ enum Command {
     Diff(diff::Args),
     Discard(discard::Args),
     Sessions(sessions::Args),
+    Profile(profile::Args),
+    Doctor(doctor::Args),
 }
 
 /// The whole program: arguments in, exit status out.
@@ -54,6 +58,8 @@ pub fn main() -> ExitCode {
         Command::Diff(args) => diff::run(&args, &env),
         Command::Discard(args) => discard::run(&args, &env),
         Command::Sessions(args) => sessions::run(&args, &env),
+        Command::Profile(args) => profile::run(&args, &env),
+        Command::Doctor(args) => doctor::run(&args, &env),
     };
     match outcome {
         Ok(status) => status.into(),

@@ -230,7 +230,7 @@ fn with_hint(failure: Failure, hint: Option<String>) -> Failure {
     }
 }
 
-fn load(status: Status) -> impl Fn(crate::profile::LoadError) -> Failure {
+pub(super) fn load(status: Status) -> impl Fn(crate::profile::LoadError) -> Failure {
     move |err| {
         let hint = err.hint();
         with_hint(Failure::new(status, err), hint)

@@ -2,7 +2,7 @@ use super::explain::compile;
 use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
-use crate::enforce::Injected;
+use crate::enforce::{Injected, Surroundings};
 use crate::policy::{Access, Policy};
 use crate::profile::{DiffStyle, Layer, Mode};
 use crate::report::RunReport;
@@ -35,6 +35,27 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
+    let around = surroundings(env);
+    run_in(args, env, around).map_err(|failure| {
+        let told = failure.hints.iter().any(|hint| hint.contains("nested"));
+        if around == Surroundings::Box && failure.status == Status::REFUSED && !told {
+            // Paths that were never visible, namespaces, limits: what is refused here may be the outer box's doing.
+            return failure.hint("this is nested inside another agentbox: nothing here can be wider than that one");
+        }
+        failure
+    })
+}
+
+/// Another box's mark in the environment counts only with a filter on this process: a variable alone is anyone's.
+pub(super) fn surroundings(env: &Env) -> Surroundings {
+    match (crate::host::is_filtered(), env.var("AGENTBOX").is_some_and(|mark| mark == "1")) {
+        (true, true) => Surroundings::Box,
+        (true, false) => Surroundings::Filtered,
+        (false, _) => Surroundings::Host,
+    }
+}
+
+fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failure> {
     let injected = injected(env)?;
     let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
     let policy = resolved.policy;
@@ -45,14 +66,15 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
         return Err(Failure::new(Status::REFUSED, error).hint("see `agentbox doctor` for how to allow user namespaces"));
     }
     // Opened before the run, so that a report that cannot be written is known before anything happened.
-    let report_file = args.report.as_ref().map(|path| open_report(path)).transpose()?;
+    let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {
         before(&policy, &plan.notices, &args.command);
     }
-    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected };
+    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
     let finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
-    let status = match &finished.outcome {
+    let outcome = finished.outcome.clone();
+    let status = match &outcome {
         Outcome::Failed(refused) => {
             let mut failure = Failure::new(Status(refused.kind.status()), anyhow::anyhow!("{}", refused.text));
             failure.hints.clone_from(&refused.hints);
@@ -60,26 +82,24 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
                 failure.hints.extend(missing_because_of(&policy, &args.command));
             }
             finished.discard().map_err(failure_of_store)?;
+            report.did_not_run(refused.kind.status(), &refused.text);
+            if let Some(file) = report_file {
+                write_report(file, &report);
+            }
             return Err(failure);
         }
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
-    settle(args, &policy, finished, status, &mut report)?;
+    settle(args, &policy, finished, status, &mut report);
     if let Some(file) = report_file {
-        write_report(file, &report)?;
+        write_report(file, &report);
     }
     Ok(status)
 }
 
 /// Reads the layers, prints the diff and the summary, and writes the session's end down.
-fn settle(
-    args: &Args,
-    policy: &Policy,
-    finished: Finished,
-    status: Status,
-    report: &mut RunReport,
-) -> Result<(), Failure> {
+fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport) {
     let lost = |err: anyhow::Error| {
         // The command has run: 125 would say that it has not.
         say(&format!("agentbox: {err:#}"));
@@ -94,6 +114,9 @@ fn settle(
                     summary = crate::report::dry_run_lines(&layers, finished.session_id().unwrap_or_default(), policy);
                 }
                 let nothing = layers.iter().all(LayerChanges::is_empty);
+                if nothing {
+                    report.no_session();
+                }
                 if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
                     lost(err.into());
                 }
@@ -107,7 +130,6 @@ fn settle(
     if !args.quiet {
         report.lines().into_iter().chain(summary).for_each(|line| say(&line));
     }
-    Ok(())
 }
 
 fn print_diff(layers: &[LayerChanges], diff: DiffStyle) {
@@ -214,9 +236,8 @@ fn open_report(path: &PathBuf) -> Result<std::fs::File, Failure> {
     })
 }
 
-fn write_report(mut file: std::fs::File, report: &RunReport) -> Result<(), Failure> {
+fn write_report(mut file: std::fs::File, report: &RunReport) {
     if let Err(err) = writeln!(file, "{}", report.json()) {
         say(&format!("agentbox: --report: {err}"));
     }
-    Ok(())
 }

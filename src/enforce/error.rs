@@ -1,6 +1,7 @@
 //! A step that failed: the step's own line from `explain`, what was being done, the errno, and a hint.
 
 use super::wire::{Failure, FailureKind};
+use crate::plan::hints;
 use rustix::io::Errno;
 use std::fmt;
 
@@ -37,28 +38,39 @@ impl From<StepError> for Failure {
     }
 }
 
-/// What to do where user namespaces are refused.
-pub const USERNS_HINT: &str = "user namespaces are blocked on this system: see `agentbox doctor` for the exact fix \
-     (Ubuntu: an AppArmor profile for this one program; others: sysctl user.max_user_namespaces and \
-     kernel.unprivileged_userns_clone)";
+/// What this process runs in, as far as it changes what a refusal means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surroundings {
+    Host,
+    /// Another agentbox: its mark is in the environment and a seccomp filter is on. The mark alone could be anyone's.
+    Box,
+    /// A seccomp filter of somebody else's: a container, another sandbox.
+    Filtered,
+}
 
 /// What an errno of clone3(2) means to the user.
-pub fn clone_hint(errno: Errno) -> Option<String> {
-    match errno {
-        Errno::PERM | Errno::NOSPC | Errno::USERS | Errno::ACCESS => Some(if inside_a_box() {
-            "this is running nested inside another sandbox: start the outer one with --nested".to_owned()
-        } else {
-            USERNS_HINT.to_owned()
-        }),
-        Errno::NOSYS | Errno::INVAL => Some(
-            "clone3 or one of the namespaces is missing: nested in another sandbox, or a kernel before 5.12".into(),
-        ),
-        Errno::AGAIN => Some("the limit on processes or namespaces is reached".into()),
+pub(super) fn clone_hint(errno: Errno, around: Surroundings) -> Option<&'static str> {
+    match (errno, around) {
+        (Errno::PERM | Errno::ACCESS | Errno::NOSYS, Surroundings::Box) => Some(hints::NESTED),
+        // A filter answers one of these; a limit of the kernel's answers ENOSPC whatever filters there are.
+        (Errno::PERM | Errno::ACCESS | Errno::NOSYS, Surroundings::Filtered) => Some(hints::FILTERED),
+        (Errno::PERM | Errno::NOSPC | Errno::USERS | Errno::ACCESS, _) => Some(hints::USERNS),
+        (Errno::NOSYS | Errno::INVAL, _) => Some(hints::KERNEL),
+        (Errno::AGAIN, _) => Some("the limit on processes or namespaces is reached"),
         _ => None,
     }
 }
 
-/// Is this process itself in an agentbox? Its root is a box's, with a made-up machine-id and no /etc/shadow.
-fn inside_a_box() -> bool {
-    rustix::thread::no_new_privs().unwrap_or(false)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_by_errno_and_surroundings() {
+        assert_eq!(clone_hint(Errno::NOSYS, Surroundings::Box), Some(hints::NESTED));
+        assert_eq!(clone_hint(Errno::NOSYS, Surroundings::Filtered), Some(hints::FILTERED));
+        assert_eq!(clone_hint(Errno::NOSYS, Surroundings::Host), Some(hints::KERNEL));
+        assert_eq!(clone_hint(Errno::NOSPC, Surroundings::Box), Some(hints::USERNS));
+        assert_eq!(clone_hint(Errno::PERM, Surroundings::Host), Some(hints::USERNS));
+    }
 }

@@ -4,7 +4,7 @@
 use super::StepError;
 use super::mount::leak;
 use super::seal::kept_descriptors;
-use crate::plan::{LandlockPlan, PathRule, Rights};
+use crate::plan::{LandlockPlan, PathRule, Rights, hints};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 const STEP: &str = "landlock";
 
 fn fail(error: impl std::fmt::Display) -> StepError {
-    StepError::new(STEP, error).hint("see `agentbox doctor`; --degraded landlock runs without this layer and says so")
+    StepError::new(STEP, error).hint(hints::LANDLOCK)
 }
 
 /// Restricts this process, and all that it will start, for ever.
@@ -32,6 +32,10 @@ pub(super) fn restrict(plan: &LandlockPlan, passed: &[i32]) -> Result<(), StepEr
     let scopes = Scope::from_all(abi);
     if !scopes.is_empty() {
         ruleset = ruleset.scope(scopes).map_err(fail)?;
+    }
+    if scopes.is_empty() && plan.ports.is_some() {
+        // With a network of its own the box has abstract sockets of its own; with the host's only a scope keeps them apart.
+        return Err(fail("no scopes (ABI 6, Linux 6.12): the host's abstract unix sockets would be within reach"));
     }
     let handled = handled_ports(plan, abi)?;
     if !handled.is_empty() {
@@ -117,12 +121,12 @@ fn path_rule(created: RulesetCreated, rule: &PathRule, abi: ABI) -> Result<Rules
 /// opened first and in no other: a read-only stdin stays unwritable.
 fn descriptor_rule(created: RulesetCreated, fd: BorrowedFd<'_>, abi: ABI) -> Result<RulesetCreated, StepError> {
     let stat = rustix::fs::fstat(fd).map_err(fail)?;
-    let device = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => false,
-        FileType::CharacterDevice => true,
-        // Pipes and sockets have no place in any tree: Landlock takes no rule for them and needs none.
-        _ => return Ok(created),
-    };
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let device = kind == FileType::CharacterDevice;
+    // Pipes and sockets have no place in any tree: Landlock takes no rule for them and needs none.
+    if !device && kind != FileType::RegularFile {
+        return Ok(created);
+    }
     let flags = rustix::fs::fcntl_getfl(fd).map_err(fail)?;
     let mode = flags & OFlags::RWMODE;
     let mut rights = BitFlags::<AccessFs>::EMPTY;

@@ -7,6 +7,7 @@ mod isolate;
 mod landlock;
 mod mount;
 pub mod pid1;
+mod probe;
 mod root;
 mod seal;
 mod seccomp;
@@ -14,9 +15,10 @@ mod verify;
 mod whiteout;
 pub mod wire;
 
-pub use error::{StepError, USERNS_HINT};
+pub use error::{StepError, Surroundings};
+pub use probe::{prepare_lower, probe};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, hints};
 use crate::sys::{self, Child};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -52,6 +54,7 @@ pub struct Launch<'a> {
     pub layers: &'a [LayerDirs],
     pub terminal: Option<pid1::Terminal>,
     pub injected: Option<Injected>,
+    pub around: Surroundings,
 }
 
 /// Starts the box: one clone3 with all namespaces, the uid map from outside, and the stages inside.
@@ -63,7 +66,7 @@ pub struct Launch<'a> {
 pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
     let isolate = &launch.plan.isolate;
     if launch.injected == Some(Injected::Userns) {
-        return Err(StepError::new(isolate, "Operation not permitted (injected)").hint(USERNS_HINT));
+        return Err(StepError::new(isolate, "Operation not permitted (injected)").hint(hints::USERNS));
     }
     let (outside, inside) = wire::pair().map_err(|errno| StepError::new("a channel to the box", errno))?;
     match sys::clone3(isolate::flags(isolate)) {
@@ -78,7 +81,7 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
         }
         Err(errno) => {
             let error = StepError::new(isolate, errno);
-            Err(match error::clone_hint(errno) {
+            Err(match error::clone_hint(errno, launch.around) {
                 Some(hint) => error.hint(hint),
                 None => error,
             })

@@ -1,9 +1,9 @@
 //! Mount operations on descriptors: a source is opened without following a link and compared with what the policy was
 //! resolved against, a destination is opened inside the new root alone.
 
-use crate::path::FileId;
+use crate::path::{FileId, open_plain};
 use crate::sys::{self, MountAttr};
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
@@ -50,7 +50,7 @@ pub(super) fn relative(at: &Path) -> &Path {
 /// Opens a source on the host. No component may be a link: the policy was resolved, so one that is there now is new.
 pub(super) fn source(from: &Path, id: Option<FileId>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let fd = match openat2(rustix::fs::CWD, from, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+    let fd = match open_plain(rustix::fs::CWD, from, flags, ResolveFlags::empty()) {
         Ok(fd) => fd,
         Err(Errno::LOOP) => return Err(MountError::Changed),
         Err(errno) => return Err(MountError::Errno("openat2", errno)),
@@ -67,8 +67,8 @@ pub(super) fn source(from: &Path, id: Option<FileId>) -> Result<OwnedFd> {
 /// Opens a destination inside the new root. A link as the last component is opened as itself.
 pub(super) fn destination(root: BorrowedFd<'_>, at: &Path) -> std::result::Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(root, relative(at), flags, Mode::empty(), resolve)
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    open_plain(root, relative(at), flags, resolve)
 }
 
 /// A detached copy of the mount at a descriptor, or at a path beneath it.
@@ -112,11 +112,29 @@ pub(super) fn new_file_system(kind: &str, options: &[(&str, &str)], attributes: 
     Ok(mount)
 }
 
+/// What the mount that a descriptor lies on forbids, and an overlay over it must forbid too: a bind mount keeps it by
+/// itself, an overlay is a mount of its own.
+pub(super) fn forbidden_on(fd: &OwnedFd) -> Result<MountAttrFlags> {
+    let flags = call("fstatvfs", rustix::fs::fstatvfs(fd))?.f_flag;
+    let mut forbidden = MountAttrFlags::empty();
+    if flags.contains(StatVfsMountFlags::NOEXEC) {
+        forbidden |= MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    }
+    if flags.contains(StatVfsMountFlags::RDONLY) {
+        forbidden |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+    }
+    Ok(forbidden)
+}
+
 /// An overlay of `lowers` (topmost first) under an optional upper layer with its work directory.
 ///
 /// Layers go in by descriptor, as /proc/self/fd/N: no character of a path needs escaping, no name of the host shows in
 /// the mount table inside, and what was checked is what is mounted.
-pub(super) fn overlay(lowers: &[BorrowedFd<'_>], upper: Option<(&OwnedFd, &OwnedFd)>) -> Result<OwnedFd> {
+pub(super) fn overlay(
+    lowers: &[BorrowedFd<'_>],
+    upper: Option<(&OwnedFd, &OwnedFd)>,
+    inherited: MountAttrFlags,
+) -> Result<OwnedFd> {
     let by_fd = |fd: BorrowedFd<'_>| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let fs = call("fsopen overlay", fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC))?;
     // In a user namespace overlay keeps its marks in user.overlay.*, the only attributes it may set there.
@@ -133,7 +151,7 @@ pub(super) fn overlay(lowers: &[BorrowedFd<'_>], upper: Option<(&OwnedFd, &Owned
         call("fsconfig volatile", fsconfig_set_flag(fs.as_fd(), "volatile"))?;
     }
     call("mount overlay", fsconfig_create(fs.as_fd()))?;
-    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | inherited;
     if upper.is_none() {
         attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
     }

@@ -2,13 +2,12 @@
 
 use super::isolate::Isolated;
 use super::mount::{
-    MountError, attach, attach_at, call, clone_tree, destination, leak, new_file_system, overlay, relative,
-    set_attributes, source,
+    MountError, attach, attach_at, call, clone_tree, destination, forbidden_on, leak, new_file_system, overlay,
+    relative, set_attributes, source,
 };
 use super::{Injected, Launch, LayerDirs, StepError, whiteout};
 use crate::path::FileId;
-use crate::plan::{RootStep, Whiteout};
-use crate::policy::Private;
+use crate::plan::{Private, RootStep, Whiteout, hints};
 use crate::sys::MountAttr;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
 use rustix::io::Errno;
@@ -64,14 +63,19 @@ impl Isolated {
 
 fn explain(step: &RootStep, error: MountError) -> StepError {
     let hint = match (step, &error) {
-        (RootStep::Proc, MountError::Errno(_, Errno::PERM)) => Some(
-            "the outer container masks parts of its own /proc, so the kernel refuses a fresh one: start the outer \
-             container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
-        ),
-        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(
-            "the file system of the state directory cannot hold overlay layers: point XDG_STATE_HOME at a local disk \
-             (ext4, xfs, btrfs) or a tmpfs",
-        ),
+        // Where capabilities over the new namespaces were taken (Ubuntu's AppArmor switch), the first mounts show it.
+        (RootStep::Rprivate | RootStep::NewRoot, MountError::Errno(_, Errno::PERM | Errno::ACCESS)) => {
+            Some(hints::USERNS)
+        }
+        (RootStep::Proc | RootStep::ProcForNested { .. }, MountError::Errno(_, Errno::PERM)) => Some(hints::PROC),
+        (_, MountError::Errno("open_tree" | "mount_setattr" | "move_mount" | "fsopen", Errno::NOSYS)) => {
+            Some(hints::KERNEL)
+        }
+        (RootStep::Overlay { .. }, MountError::Errno("fsopen overlay", _)) => Some(hints::OVERLAY_KERNEL),
+        (RootStep::Overlay { .. }, MountError::Errno("fsconfig lowerdir" | "fsconfig userxattr", Errno::INVAL)) => {
+            Some(hints::OVERLAY_KERNEL)
+        }
+        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(hints::LAYERS),
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
         }
@@ -81,6 +85,17 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
     match hint {
         Some(hint) => error.hint(hint),
         None => error,
+    }
+}
+
+/// A /proc of the own pid namespace; read-only where the kernel grants no other (inside a box that root started with
+/// `--nested`).
+pub(super) fn fresh_proc(attributes: MountAttrFlags) -> Result<OwnedFd> {
+    match new_file_system("proc", &[], attributes) {
+        Err(MountError::Errno(_, Errno::PERM)) => {
+            new_file_system("proc", &[], attributes | MountAttrFlags::MOUNT_ATTR_RDONLY)
+        }
+        other => other,
     }
 }
 
@@ -130,6 +145,7 @@ impl Builder<'_> {
                 Some(path) => self.device(&path, Path::new("/dev/console")),
                 None => Ok(()),
             },
+            RootStep::ProcForNested { writable } => self.proc_for_nested(*writable),
             RootStep::Proc => self.proc(),
             RootStep::PidMax { processes } => self.pid_max(*processes),
             RootStep::ProcReadOnly { at } => self.proc_read_only(Path::new(at)),
@@ -208,8 +224,12 @@ impl Builder<'_> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let from = match rustix::fs::open(at, flags, Mode::empty()) {
             Ok(from) => from,
-            // Not readable for the caller (or gone by now): what the caller cannot read the box does not have.
-            Err(Errno::ACCESS | Errno::NOENT | Errno::LOOP) => return self.file(at, b""),
+            // Not readable for the caller: then it is not inside either, and says so there.
+            Err(Errno::ACCESS) => {
+                self.file(at, b"")?;
+                return self.system(at, at);
+            }
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
             Err(errno) => return Err(MountError::Errno("open", errno)),
         };
         let length = call("read", rustix::io::read(&from, &mut *self.buffer))?;
@@ -240,10 +260,25 @@ impl Builder<'_> {
     fn proc(&self) -> Result<()> {
         let attributes =
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let proc = new_file_system("proc", &[], attributes)?;
+        let proc = fresh_proc(attributes)?;
         call("move_mount", attach_at(&proc, self.new_root()?, Path::new("/proc")))?;
         leak(proc);
         Ok(())
+    }
+
+    /// A directory over /proc, the proc in it, and the visible /proc over both: what lies below a mount has no path.
+    fn proc_for_nested(&mut self, writable: bool) -> Result<()> {
+        let mut attributes =
+            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        if !writable {
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+        let dir = self.numbered_dir("nested", 0o755)?;
+        call("mkdirat", mkdirat(&dir, "proc", Mode::from_raw_mode(0o755)))?;
+        let cover = call("open_tree", clone_tree(dir.as_fd(), Path::new(""), false))?;
+        call("move_mount", attach_at(&cover, self.new_root()?, Path::new("/proc")))?;
+        let proc = fresh_proc(attributes)?;
+        call("move_mount", attach_at(&proc, self.new_root()?, Path::new("/proc/proc")))
     }
 
     fn pid_max(&self, processes: u64) -> Result<()> {
@@ -311,7 +346,7 @@ impl Builder<'_> {
             }
             None => None,
         };
-        let mount = overlay(&lowers, dirs.as_ref().map(|(upper, work)| (upper, work)))?;
+        let mount = overlay(&lowers, dirs.as_ref().map(|(upper, work)| (upper, work)), forbidden_on(&real)?)?;
         let target = call("openat2", destination(self.new_root()?, at))?;
         call("move_mount", attach(&mount, target.as_fd()))
     }

@@ -2,7 +2,7 @@
 //! list, which seccompiler builds.
 
 use super::StepError;
-use crate::plan::{DENIED, When};
+use crate::plan::{DENIED, When, hints};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, apply_filter, sock_filter,
@@ -25,15 +25,14 @@ const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
 
 fn fail(error: impl std::fmt::Display) -> StepError {
-    StepError::new("seccomp", error)
-        .hint("see `agentbox doctor`; --degraded seccomp runs without this layer and says so")
+    StepError::new("seccomp", error).hint(hints::SECCOMP)
 }
 
 /// Installs both on this process and all that it will start. The last change before exec.
 pub(super) fn install(nested: bool) -> Result<(), StepError> {
     let list = deny_list(nested)?;
     apply_filter(&list).map_err(fail)?;
-    apply_filter(&prologue()).map_err(fail)
+    apply_filter(&prologue(nested)).map_err(fail)
 }
 
 fn statement(code: u32, k: u32) -> sock_filter {
@@ -46,7 +45,7 @@ fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
 
 /// Foreign architectures and x32 are killed, not refused: nobody makes such a call by accident, and a filter that only
 /// compares numbers would let them through.
-fn prologue() -> BpfProgram {
+fn prologue(nested: bool) -> BpfProgram {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
@@ -62,7 +61,8 @@ fn prologue() -> BpfProgram {
         jump(AT_LEAST, X32_BIT, 0, 1),
         statement(RETURN, RET_KILL_PROCESS),
     ];
-    for denied in DENIED.iter().filter(|denied| denied.when == When::NoSys) {
+    let absent = |when| when == When::NoSys || (when == When::NoSysUnlessNested && !nested);
+    for denied in DENIED.iter().filter(|denied| absent(denied.when)) {
         if let Some(number) = number(denied.name) {
             program.push(jump(EQUAL, number as u32, 0, 1));
             program.push(statement(RETURN, enosys));
@@ -80,7 +80,7 @@ fn deny_list(nested: bool) -> Result<BpfProgram, StepError> {
     for denied in DENIED {
         let Some(number) = number(denied.name) else { continue };
         let conditions = match denied.when {
-            When::NoSys => continue,
+            When::NoSys | When::NoSysUnlessNested => continue,
             When::UnlessNested | When::MaskedUnlessNested { .. } if nested => continue,
             When::Always | When::UnlessNested => {
                 always.push(number);
@@ -95,6 +95,9 @@ fn deny_list(nested: bool) -> Result<BpfProgram, StepError> {
                 condition(first.0, Op::MaskedEq(first.1), first.1)?,
                 condition(second.0, Op::MaskedEq(second.1), second.1)?,
             ],
+            When::EqualsAndMasked { first, arg, mask, value } => {
+                vec![condition(first.0, Op::Eq, first.1)?, condition(arg, Op::MaskedEq(mask), value)?]
+            }
             When::EqualsAndDiffers { first, second } => {
                 vec![condition(first.0, Op::Eq, first.1)?, condition(second.0, Op::Ne, second.1)?]
             }
@@ -177,6 +180,10 @@ const LEGACY: &[(&str, i64)] = table![
 const LEGACY: &[(&str, i64)] = &[];
 
 const TABLE: &[(&str, i64)] = table![
+    "sendto" = SYS_sendto,
+    "sendmsg" = SYS_sendmsg,
+    "sendmmsg" = SYS_sendmmsg,
+    "setsockopt" = SYS_setsockopt,
     "acct" = SYS_acct,
     "add_key" = SYS_add_key,
     "adjtimex" = SYS_adjtimex,
@@ -305,7 +312,9 @@ mod tests {
         assert_eq!(run(&program, nr("ioctl"), [0, 0x1_0000_5412, 0, 0, 0, 0]), eperm);
         assert_eq!(run(&program, nr("ioctl"), [0, 0x5413, 0, 0, 0, 0]), RET_ALLOW);
         assert_eq!(run(&program, nr("socket"), [1, 1, 0, 0, 0, 0]), RET_ALLOW);
-        assert_eq!(run(&program, nr("socket"), [16, 3, 0, 0, 0, 0]), eperm, "raw netlink");
+        assert_eq!(run(&program, nr("socket"), [16, 3, 0, 0, 0, 0]), RET_ALLOW, "netlink route");
+        assert_eq!(run(&program, nr("socket"), [16, 3, 9, 0, 0, 0]), eperm, "netlink audit");
+        assert_eq!(run(&program, nr("socket"), [2, 0x8_0003, 1, 0, 0, 0]), eperm, "raw");
         assert_eq!(run(&program, nr("socket"), [40, 1, 0, 0, 0, 0]), eperm);
         assert_eq!(run(&program, nr("fchmod"), [3, 0o755, 0, 0, 0, 0]), RET_ALLOW);
         assert_eq!(run(&program, nr("fchmod"), [3, 0o4755, 0, 0, 0, 0]), eperm);

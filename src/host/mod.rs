@@ -2,12 +2,15 @@
 
 mod account;
 mod mounts;
+mod system;
 
 pub use account::Account;
 pub use mounts::{Mount, MountsError, below as mounts_below};
+pub use system::{Cgroup, Machine, Setting, System, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -33,6 +36,9 @@ pub struct EtcEntry {
 pub struct Facts {
     pub uid: u32,
     pub gid: u32,
+    /// May it map ids beside its own (CAP_SETUID, CAP_SETGID and, for uid 0, CAP_SETFCAP: user_namespaces(7))? Root in
+    /// some containers, and in a box, may not.
+    pub maps_ids: bool,
     pub account: Account,
     pub system: Vec<SystemDir>,
     pub etc: Vec<EtcEntry>,
@@ -60,6 +66,7 @@ impl Facts {
         Ok(Facts {
             uid,
             gid,
+            maps_ids: maps_ids(),
             account: Account::lookup(uid, gid),
             system: system_dirs(),
             etc: list_etc().unwrap_or_default(),
@@ -77,18 +84,21 @@ impl Facts {
     }
 }
 
+fn maps_ids() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETFCAP;
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
 fn system_dirs() -> Vec<SystemDir> {
     let look = |name: &&str| {
         let at = Path::new("/").join(name);
         let stat = rustix::fs::statat(rustix::fs::CWD, &at, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Some(SystemDir::Dir(at)),
-            FileType::Symlink => {
-                let target = rustix::fs::readlink(&at, Vec::new()).ok()?;
-                Some(SystemDir::Link { at, target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) })
-            }
-            _ => None,
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Symlink {
+            let target = rustix::fs::readlink(&at, Vec::new()).ok()?;
+            return Some(SystemDir::Link { at, target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) });
         }
+        (kind == FileType::Directory).then_some(SystemDir::Dir(at))
     };
     SYSTEM.iter().filter_map(look).collect()
 }

@@ -2,8 +2,10 @@
 //! the one walk of a root. This room never follows a symlink on anyone's behalf without saying so, and judges nothing.
 
 pub mod pattern;
+mod plain;
 mod resolve;
 mod scan;
 
+pub use plain::open_plain;
 pub use resolve::{FileId, HostPath, Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
 pub use scan::{Found, Judge, ScanNotice, Verdict, identity, scan};

@@ -100,11 +100,8 @@ fn literal_characters(glob: &str) -> u16 {
             '[' | '{' => depth += 1,
             ']' | '}' => depth = depth.saturating_sub(1),
             '*' | '?' => {}
-            '\\' => {
-                if chars.next().is_some() && depth == 0 {
-                    count = count.saturating_add(1);
-                }
-            }
+            // The character behind it is literal.
+            '\\' if chars.next().is_none() => {}
             _ if depth == 0 => count = count.saturating_add(1),
             _ => {}
         }

@@ -3,6 +3,7 @@
 //! A path is resolved component by component beneath held descriptors, and each symlink crossed is recorded, so that
 //! every spelling the user knows can be rebuilt inside. Nothing here follows a link that it does not report.
 
+use super::plain::open_plain;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -141,7 +142,7 @@ pub fn resolve(path: &Path, cwd: &Path) -> Result<Resolved, ResolveError> {
     let asked = absolute(path, cwd);
     // One call settles the usual case: no symlink anywhere on the way.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    match rustix::fs::openat2(rustix::fs::CWD, &asked, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+    match open_plain(rustix::fs::CWD, &asked, flags, ResolveFlags::empty()) {
         Ok(fd) => finish(&asked, lexical(&asked), Vec::new(), &fd),
         Err(Errno::NOENT) => match missing(&asked) {
             Some(error) => Err(error),
@@ -162,7 +163,7 @@ fn last_is_link(asked: &Path) -> Option<Link> {
     }
     let target = rustix::fs::readlink(asked, Vec::new()).ok()?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    rustix::fs::openat2(rustix::fs::CWD, asked.parent()?, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    open_plain(rustix::fs::CWD, asked.parent()?, flags, ResolveFlags::empty()).ok()?;
     Some(Link { at: lexical(asked), target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) })
 }
 
@@ -173,7 +174,7 @@ fn through(asked: &Path, link: Link) -> Result<Resolved, ResolveError> {
     let parent = link.at.parent().unwrap_or(Path::new("/"));
     let target = parent.join(&link.target);
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    match rustix::fs::openat2(rustix::fs::CWD, &target, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+    match open_plain(rustix::fs::CWD, &target, flags, ResolveFlags::empty()) {
         Ok(fd) => finish(asked, lexical(&target), vec![link], &fd),
         Err(_) => walk(asked),
     }
@@ -191,7 +192,7 @@ fn missing(asked: &Path) -> Option<ResolveError> {
         parent.pop();
         rest.push(name);
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        match rustix::fs::openat2(rustix::fs::CWD, &parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        match open_plain(rustix::fs::CWD, &parent, flags, ResolveFlags::empty()) {
             Ok(_) => {
                 let rest = rest.iter().rev().collect();
                 return Some(ResolveError::Missing { asked: asked.to_path_buf(), parent, rest, links: Vec::new() });
@@ -330,7 +331,7 @@ mod tests {
         let temp = Temp::new("agree");
         let at = |name: &str| temp.0.join(name);
         std::fs::create_dir(at("real")).unwrap();
-        std::fs::write(at("real/file"), "x").unwrap();
+        std::fs::File::create(at("real/file")).unwrap();
         symlink("real", at("link")).unwrap();
         symlink("link", at("two")).unwrap();
         symlink("real/file", at("to-file")).unwrap();

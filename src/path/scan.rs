@@ -3,6 +3,7 @@
 //! Links are never followed, a directory's type comes from its listing (stat only where the file system does not say),
 //! and nothing is entered that the judge hides or that lies on a file system which may not answer.
 
+use super::plain::open_plain;
 use super::{FileId, Kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
@@ -53,15 +54,14 @@ struct Pending<S> {
     state: S,
 }
 
+/// What was found, and what could not be read.
+pub type Scanned<R> = (Vec<Found<R>>, Vec<ScanNotice>);
+
 /// Walks `root` and returns what the judge reported, in no particular order.
 ///
 /// # Errors
 /// The errno of opening the root itself; below it an unreadable directory is a notice.
-pub fn scan<J: Judge>(
-    root: &Path,
-    state: J::State,
-    judge: &mut J,
-) -> Result<(Vec<Found<J::Rule>>, Vec<ScanNotice>), Errno> {
+pub fn scan<J: Judge>(root: &Path, state: J::State, judge: &mut J) -> Result<Scanned<J::Rule>, Errno> {
     let mut found = Vec::new();
     let mut notices = Vec::new();
     let mut buffer = vec![MaybeUninit::<u8>::uninit(); 64 * 1024];
@@ -103,7 +103,7 @@ fn open_dir(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
 /// Several components at once: none of them may have become a symlink since it was listed.
 fn open_beneath(root: BorrowedFd<'_>, relative: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::openat2(root, relative, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH)
+    open_plain(root, Path::new(relative), flags, ResolveFlags::BENEATH)
 }
 
 fn read_one<J: Judge>(
@@ -123,10 +123,10 @@ fn read_one<J: Judge>(
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let kind = match entry.file_type() {
-            FileType::Unknown => stat_kind(fd.as_fd(), name)?,
-            kind => kind,
-        };
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            kind = stat_kind(fd.as_fd(), name)?;
+        }
         path.truncate(dir_len);
         path.push(b'/');
         path.extend_from_slice(name.to_bytes());

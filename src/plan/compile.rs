@@ -3,8 +3,7 @@
 use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
 use crate::host::Facts;
 use crate::path::{Kind, is_at_or_below};
-use crate::policy::{Entry, EntryKind, Finding, Policy, Section};
-use crate::profile::{Layer, Mode, NetMode};
+use crate::policy::{Entry, EntryKind, Finding, Layer, Mode, NetMode, Policy, Section};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,12 +28,21 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
     let mut compiler =
         Compiler { policy, facts, surveys, steps: Vec::new(), layers: Vec::new(), notices: policy.notices.clone() };
+    if policy.nested {
+        compiler.notices.push("nested: no Landlock path rules, for any of them forbids every mount inside".into());
+        if facts.is_root() {
+            compiler.notices.push(format!("nested as root: the command has uid {} inside", super::NOBODY));
+        }
+    }
     compiler.root();
-    let Compiler { steps, layers, notices, .. } = compiler;
+    let Compiler { steps, layers, mut notices, .. } = compiler;
+    if !policy.degraded.contains(&Layer::Landlock) {
+        notices.extend(landlock::lost(facts.landlock_abi));
+    }
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: isolate(facts, own_net),
+        isolate: isolate(facts, own_net, policy.nested),
         root: steps,
         seal: Seal {
             limits: policy.limits.clone(),
@@ -50,17 +58,22 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     }
 }
 
-fn isolate(facts: &Facts, own_net: bool) -> Isolate {
+/// How the ids of this caller map in a box.
+pub(super) fn ids(facts: &Facts, nested: bool) -> IdMap {
+    if facts.is_root() && facts.maps_ids {
+        IdMap::All { uids: facts.uid_ranges.clone(), gids: facts.gid_ranges.clone(), swapped: nested }
+    } else {
+        IdMap::Own { uid: facts.uid, gid: facts.gid }
+    }
+}
+
+fn isolate(facts: &Facts, own_net: bool, nested: bool) -> Isolate {
     use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
     let mut namespaces = vec![User, Mount, Pid, Ipc, Uts, Cgroup];
     if own_net {
         namespaces.push(Net);
     }
-    let ids = if facts.is_root() {
-        IdMap::All { uids: facts.uid_ranges.clone(), gids: facts.gid_ranges.clone() }
-    } else {
-        IdMap::Own { uid: facts.uid, gid: facts.gid }
-    };
+    let ids = ids(facts, nested);
     Isolate { namespaces, ids, loopback: own_net }
 }
 
@@ -151,8 +164,7 @@ impl Compiler<'_> {
             |entry: &&Entry| is_at_or_below(path, &entry.path) && entry.path.as_os_str().len() < path.as_os_str().len();
         let mounted =
             |entry: &&Entry| !matches!(entry.kind, EntryKind::EmptyHome | EntryKind::Dev | EntryKind::Made(_));
-        let deepest = self.policy.entries.iter().filter(above).max_by_key(|entry| entry.path.as_os_str().len());
-        deepest.filter(mounted)
+        self.policy.entries.iter().filter(above).filter(mounted).max_by_key(|entry| entry.path.as_os_str().len())
     }
 
     /// Makes the mount point of an entry that lies in a private place: that is empty.
@@ -161,14 +173,9 @@ impl Compiler<'_> {
             Some(Entry { path: base, kind: EntryKind::Private(_), .. }) => base.clone(),
             _ => return,
         };
-        let mut made: HashSet<PathBuf> = self
-            .steps
-            .iter()
-            .filter_map(|step| match step {
-                RootStep::Dir { at, .. } => Some(at.clone()),
-                _ => None,
-            })
-            .collect();
+        let dirs =
+            self.steps.iter().filter_map(|step| if let RootStep::Dir { at, .. } = step { Some(at) } else { None });
+        let mut made: HashSet<PathBuf> = dirs.cloned().collect();
         let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         self.dirs(&parent, &base, mode, &mut made);
         if dir {
@@ -189,7 +196,7 @@ impl Compiler<'_> {
             }
             EntryKind::Proc => self.proc(),
             EntryKind::Private(place) => {
-                self.mount_point(&at, true, 0o755);
+                self.mount_point(&at, true, WAY);
                 self.steps.push(RootStep::Private { at: at.clone(), place: *place });
                 self.links_in(entry);
             }
@@ -210,7 +217,8 @@ impl Compiler<'_> {
                 self.root_mounts(entry, dir, sections);
             }
             EntryKind::Hide => self.hide(entry),
-            EntryKind::Made(_) | EntryKind::EmptyHome => {}
+            EntryKind::EmptyHome => self.mount_point(&at, true, WAY),
+            EntryKind::Made(_) => {}
         }
     }
 
@@ -227,6 +235,9 @@ impl Compiler<'_> {
     }
 
     fn proc(&mut self) {
+        if self.policy.nested {
+            self.steps.push(RootStep::ProcForNested { writable: !self.facts.is_root() });
+        }
         self.steps.push(RootStep::Proc);
         if let (true, Some(processes)) = (self.facts.is_root(), self.policy.limits.processes) {
             self.steps.push(RootStep::PidMax { processes });
@@ -390,8 +401,5 @@ impl Compiler<'_> {
 }
 
 fn mask_path(step: &RootStep) -> &Path {
-    match step {
-        RootStep::Mask { at, .. } => at,
-        _ => Path::new(""),
-    }
+    if let RootStep::Mask { at, .. } = step { at } else { Path::new("") }
 }

@@ -2,8 +2,7 @@
 
 use super::LandlockPlan;
 use crate::path::Kind;
-use crate::policy::{EntryKind, Policy};
-use crate::profile::{Layer, NetMode};
+use crate::policy::{EntryKind, Layer, NetMode, Policy};
 use std::path::PathBuf;
 
 /// What a rule grants beneath its path.
@@ -27,6 +26,20 @@ pub struct PathRule {
     /// A file takes only the rights that are a file's.
     pub dir: bool,
     pub rights: Rights,
+}
+
+/// What an older kernel's Landlock cannot do, in words: said before the run, never lost in silence.
+pub(super) fn lost(abi: u32) -> Option<String> {
+    const SINCE: [(u32, &str); 4] = [
+        (2, "moving files between directories"),
+        (3, "truncation"),
+        (5, "device ioctls"),
+        (6, "scopes for abstract sockets and signals"),
+    ];
+    let lost: Vec<&str> = SINCE.iter().filter(|(since, _)| abi < *since).map(|(_, what)| *what).collect();
+    // With none at all the run is refused, and that says it.
+    (abi > 0 && !lost.is_empty())
+        .then(|| format!("landlock ABI {abi} of this kernel has no rights for: {}", lost.join(", ")))
 }
 
 /// The rules for the policy's entries, or `None` where the layer was given up.

@@ -2,6 +2,8 @@
 //! and says everything that `enforce` will do; it opens nothing and makes nothing.
 
 mod compile;
+pub mod doctor;
+pub mod hints;
 mod landlock;
 mod render;
 mod syscalls;
@@ -12,7 +14,8 @@ pub use render::shown;
 pub use syscalls::{DENIED, Denied, When};
 
 use crate::path::FileId;
-use crate::policy::{Limits, Ports, Private};
+pub use crate::policy::{Limits, Ports, Private};
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,12 +40,19 @@ pub enum IdMap {
     All {
         uids: Vec<(u32, u32)>,
         gids: Vec<(u32, u32)>,
+        /// With `--nested`: root and [`NOBODY`] change their numbers. A namespace inside has to map the caller again,
+        /// and the kernel lets nobody map a parent's uid 0 without CAP_SETFCAP, which no command here has
+        /// (user_namespaces(7)).
+        swapped: bool,
     },
     Own {
         uid: u32,
         gid: u32,
     },
 }
+
+/// The id that root takes inside with `--nested`.
+pub const NOBODY: u32 = 65_534;
 
 /// The first stage: namespaces, all from one clone3(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +112,13 @@ pub enum RootStep {
     Devpts,
     /// The launcher's terminal at /dev/console, so that ttyname(3) finds it.
     Terminal,
+    /// With `--nested`: one more fresh /proc, below where the next one goes and out of every path's reach. The kernel
+    /// grants a namespace inside a /proc of its own only while some /proc that nothing covers is mounted here, and masks
+    /// cover the visible one. For root it is read-only, and so is then every /proc that is mounted inside: uid 0 could
+    /// write the machine's settings in /proc/sys, capabilities or not.
+    ProcForNested {
+        writable: bool,
+    },
     /// A fresh /proc of the own pid namespace.
     Proc,
     /// As root, RLIMIT_NPROC does not bind: the pid namespace's own maximum does.
@@ -197,4 +214,19 @@ pub struct Plan {
     pub time_limit: Option<Duration>,
     /// Said before the run.
     pub notices: Vec<String>,
+}
+
+impl Plan {
+    /// Every name that is hidden at launch, with its rule.
+    pub fn hidden(&self) -> Vec<(PathBuf, &str)> {
+        let mut out = Vec::new();
+        for step in &self.root {
+            if let RootStep::Mask { at, rule, .. } = step {
+                out.push((at.clone(), rule.as_str()));
+            } else if let RootStep::Overlay { at, whiteouts, .. } = step {
+                out.extend(whiteouts.iter().map(|name| (at.join(&name.at), name.rule.as_str())));
+            }
+        }
+        out
+    }
 }

@@ -37,7 +37,12 @@ impl fmt::Display for Isolate {
         let names: Vec<String> = self.namespaces.iter().map(Namespace::to_string).collect();
         write!(f, "clone3: new namespaces {}; ", names.join(", "))?;
         match &self.ids {
-            IdMap::All { .. } => write!(f, "uid and gid map: every id that the caller's namespace has"),
+            IdMap::All { swapped: false, .. } => {
+                write!(f, "uid and gid map: every id that the caller's namespace has")
+            }
+            IdMap::All { swapped: true, .. } => {
+                write!(f, "uid and gid map: every id that the caller's namespace has, root as {}", super::NOBODY)
+            }
             IdMap::Own { uid, gid } => write!(f, "uid map: {uid} alone, gid map: {gid} alone, setgroups denied"),
         }
     }
@@ -59,6 +64,7 @@ impl RootStep {
             RootStep::Device { .. } => "device",
             RootStep::Devpts => "devpts",
             RootStep::Terminal => "terminal",
+            RootStep::ProcForNested { .. } => "proc-for-nested",
             RootStep::Proc => "proc",
             RootStep::PidMax { .. } => "pid-max",
             RootStep::ProcReadOnly { .. } => "proc-read-only",
@@ -94,6 +100,10 @@ impl fmt::Display for RootStep {
             RootStep::Device { name } => write!(f, "bind /dev/{name}"),
             RootStep::Devpts => write!(f, "devpts of its own at /dev/pts"),
             RootStep::Terminal => write!(f, "bind the terminal, if there is one, at /dev/console"),
+            RootStep::ProcForNested { writable } => {
+                let how = if *writable { "" } else { ", read-only" };
+                write!(f, "an unreachable /proc, which lets boxes inside mount theirs{how}")
+            }
             RootStep::Proc => write!(f, "fresh /proc of the own pid namespace"),
             RootStep::PidMax { processes } => write!(f, "pid_max of the own pid namespace: {processes} processes"),
             RootStep::ProcReadOnly { at } => write!(f, "{at} read-only"),

@@ -9,6 +9,8 @@ pub enum When {
     Always,
     /// ENOSYS instead of EPERM: the caller falls back to an older call that the filter can see through.
     NoSys,
+    /// The same, unless nested.
+    NoSysUnlessNested,
     /// Unless the policy says `nested`.
     UnlessNested,
     /// Argument `arg`, low 32 bits, equals.
@@ -32,6 +34,13 @@ pub enum When {
     Both {
         first: (u8, u64),
         second: (u8, u64),
+    },
+    /// Argument `first` equals, and `second` has exactly `value` under `mask`.
+    EqualsAndMasked {
+        first: (u8, u64),
+        arg: u8,
+        mask: u64,
+        value: u64,
     },
     /// Argument `first` equals, and `second` differs.
     EqualsAndDiffers {
@@ -77,6 +86,12 @@ const fn creating(name: &'static str, flags: u8, create: u64, mode: u64) -> Deni
     Denied { name, when: When::Both { first: (flags, create), second: (flags + 1, mode) }, why: SET_ID }
 }
 
+/// Raw and packet sockets of a family. Netlink's are raw by name and harmless.
+const fn raw(family: u64, kind: u64) -> Denied {
+    let when = When::EqualsAndMasked { first: (0, family), arg: 1, mask: 0xf, value: kind };
+    Denied { name: "socket", when, why: "raw packets" }
+}
+
 const NAMESPACE: &str = "a new user namespace gives capabilities in it, and more kernel to attack";
 const MOUNTS: &str = "changes what paths mean";
 const TRACE: &str = "reads or changes other processes";
@@ -88,6 +103,9 @@ const SOCKET: &str = "a family that the network namespace does not bound, or tha
 const INPUT: &str = "types into the terminal that the caller gets back";
 const HANDLE: &str = "opens files past the mounts";
 
+const FASTOPEN: &str = "TCP fast open is not seen by Landlock's TCP rules";
+
+const MSG_FASTOPEN: u64 = 0x2000_0000;
 const S_ISUID: u64 = 0o4000;
 const S_ISGID: u64 = 0o2000;
 const O_CREAT: u64 = 0o100;
@@ -96,7 +114,13 @@ const TMPFILE: u64 = 0o20_000_000;
 
 pub const DENIED: &[Denied] = &[
     // The prologue answers clone3 as well; listed so that `explain` shows it.
-    Denied { name: "clone3", when: When::NoSys, why: "its flags are behind a pointer; callers fall back to clone" },
+    // Nested every namespace flag is allowed to clone, so clone3's pointer has nothing to hide; an agentbox inside needs it.
+    Denied {
+        name: "clone3",
+        when: When::NoSysUnlessNested,
+        why: "its flags are behind a pointer; callers fall back to clone",
+    },
+    // Nested as well: its mode could hold a set-id bit. An agentbox inside walks by hand (path::open_plain).
     Denied { name: "openat2", when: When::NoSys, why: "its mode is behind a pointer; callers fall back to openat" },
     namespace("unshare"),
     namespace("setns"),
@@ -183,8 +207,18 @@ pub const DENIED: &[Denied] = &[
         when: When::EqualsAndDiffers { first: (0, 16), second: (2, 0) },
         why: "netlink beyond route talks to kernel subsystems that are not per namespace",
     },
-    Denied { name: "socket", when: When::Masked { arg: 1, mask: 0xf, value: 3 }, why: "raw packets" },
-    Denied { name: "socket", when: When::Masked { arg: 1, mask: 0xf, value: 10 }, why: "raw packets" },
+    raw(2, 3),
+    raw(10, 3),
+    raw(2, 10),
+    // Data in the first packet: a connection that Landlock's rule for connect(2) never sees.
+    masked("sendto", 3, MSG_FASTOPEN, FASTOPEN),
+    masked("sendmsg", 2, MSG_FASTOPEN, FASTOPEN),
+    masked("sendmmsg", 3, MSG_FASTOPEN, FASTOPEN),
+    Denied {
+        name: "setsockopt",
+        when: When::EqualsAndMasked { first: (1, 6), arg: 2, mask: 0xffff_ffff, value: 30 },
+        why: FASTOPEN,
+    },
     equals("socket", 2, 262, "MPTCP is not seen by Landlock's TCP rules"),
     masked("chmod", 1, S_ISUID, SET_ID),
     masked("chmod", 1, S_ISGID, SET_ID),
@@ -204,9 +238,18 @@ pub const DENIED: &[Denied] = &[
     masked("mknod", 1, S_ISGID, SET_ID),
     masked("mknodat", 2, S_ISUID, SET_ID),
     masked("mknodat", 2, S_ISGID, SET_ID),
-    Denied { name: "mknod", when: When::Masked { arg: 1, mask: 0o170_000, value: 0o020_000 }, why: "devices" },
+    // Nested an agentbox makes whiteouts, character devices 0:0. Real ones the kernel refuses to whoever lacks CAP_MKNOD.
+    Denied {
+        name: "mknod",
+        when: When::MaskedUnlessNested { arg: 1, mask: 0o170_000, value: 0o020_000 },
+        why: "devices",
+    },
     Denied { name: "mknod", when: When::Masked { arg: 1, mask: 0o170_000, value: 0o060_000 }, why: "devices" },
-    Denied { name: "mknodat", when: When::Masked { arg: 2, mask: 0o170_000, value: 0o020_000 }, why: "devices" },
+    Denied {
+        name: "mknodat",
+        when: When::MaskedUnlessNested { arg: 2, mask: 0o170_000, value: 0o020_000 },
+        why: "devices",
+    },
     Denied { name: "mknodat", when: When::Masked { arg: 2, mask: 0o170_000, value: 0o060_000 }, why: "devices" },
     creating("open", 1, O_CREAT, S_ISUID),
     creating("open", 1, O_CREAT, S_ISGID),

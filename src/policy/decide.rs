@@ -2,7 +2,7 @@
 
 use super::names::{Inside, NameVerdict, Scratch};
 use super::{Effect, Entry, EntryKind, Policy};
-use crate::path::{Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
+use crate::path::{Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
 use serde::Serialize;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -72,26 +72,26 @@ impl Policy {
         if own.iter().any(|place| text.starts_with(place)) {
             return self.decide(&text, access);
         }
-        let (path, links) = match resolve(&absolute, Path::new("/")) {
-            Ok(found) => (found.path.into_path_buf(), found.links),
-            Err(ResolveError::Missing { parent, rest, links, .. }) => (lexical(&parent.join(rest)), links),
+        let (path, links, kind) = match resolve(&absolute, Path::new("/")) {
+            Ok(found) => (found.path.into_path_buf(), found.links, Some(found.kind)),
+            Err(ResolveError::Missing { parent, rest, links, .. }) => (lexical(&parent.join(rest)), links, None),
             // What the caller cannot look at is judged as text: no link of it was followed.
-            Err(ResolveError::Io { .. }) => (text, Vec::new()),
+            Err(ResolveError::Io { .. }) => (text, Vec::new(), None),
             Err(ResolveError::Loop { .. }) => {
                 return self.denied(absolute, access, "a symlink loop", "the kernel", None);
             }
         };
-        let mut decision = self.behind(&path, &links, access);
+        let mut decision = self.behind(&path, &links, kind, access);
         decision.path = absolute;
         decision
     }
 
     /// The same for a path that was resolved already.
     pub fn decide_resolved(&self, found: &Resolved, access: Access) -> Decision {
-        self.behind(found.path.as_path(), &found.links, access)
+        self.behind(found.path.as_path(), &found.links, Some(found.kind), access)
     }
 
-    fn behind(&self, path: &Path, links: &[Link], access: Access) -> Decision {
+    fn behind(&self, path: &Path, links: &[Link], kind: Option<Kind>, access: Access) -> Decision {
         for link in links {
             let made = self.links.iter().any(|made| made.at == link.at);
             if !made && !self.decide(&link.at, Access::Read).allowed {
@@ -99,7 +99,14 @@ impl Policy {
                 return self.denied(path.into(), access, &rule, "default", Some(flag("--ro", path, "")));
             }
         }
-        self.decide(path, access)
+        let decision = self.decide(path, access);
+        let in_root = || self.entry_at(path).is_some_and(|entry| entry.kind.has_names());
+        if decision.allowed && kind == Some(Kind::Socket) && in_root() {
+            // A bind mount would let it through, so it is masked there; behind an overlay nobody listens.
+            let why = "a socket of the host";
+            return self.denied(path.into(), access, why, "default", Some(flag("--socket", path, "")));
+        }
+        decision
     }
 
     /// Judges a canonical path.
@@ -203,9 +210,10 @@ impl Policy {
             }
             (Access::Write, _, Some(rule)) => {
                 let rule = &self.names.rules[rule];
-                let why = match rule.effect {
-                    Effect::GrantRo => format!("granted read-only by `{}` ({})", rule.text, rule.origin),
-                    _ => format!("frozen by `{}` ({}): the host obeys it later", rule.text, rule.origin),
+                let why = if rule.effect == Effect::GrantRo {
+                    format!("granted read-only by `{}` ({})", rule.text, rule.origin)
+                } else {
+                    format!("frozen by `{}` ({}): the host obeys it later", rule.text, rule.origin)
                 };
                 self.denied(path.into(), access, &why, &rule.origin.to_string(), Some(flag("--grant", path, ":rw")))
             }

@@ -14,6 +14,8 @@ mod roots;
 mod scan;
 mod toolchain;
 
+/// The profile's own words that a policy keeps: rooms above this one take them from here.
+pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, Decision};
 pub use error::PolicyError;
 pub use limits::Limits;
@@ -23,7 +25,7 @@ pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
-use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode, Origin};
+use crate::profile::Origin;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

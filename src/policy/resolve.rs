@@ -53,6 +53,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         roots.collect(repository, Rank::Repository)?;
     }
     roots.implicit(&cwd)?;
+    roots.grants_below_hidden();
     let path = search_path(&request.vars);
     let wants_toolchains = [cli, profile].iter().find_map(|p| p.filesystem.toolchains.as_ref()).is_none_or(|w| w.value);
     let path: Vec<(PathBuf, Option<Resolved>)> =
@@ -110,6 +111,8 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
     });
     let seen: Vec<PathBuf> = seen.into_iter().map(|(dir, _)| dir).collect();
     policy.dropped_path = dropped.into_iter().map(|(dir, _)| dir).collect();
+    policy.dropped_path.sort();
+    policy.dropped_path.dedup();
     let caller = Caller {
         vars: &request.vars,
         home: &policy.home,

@@ -35,20 +35,24 @@ impl<'a> Roots<'a> {
             literals: Vec::new(),
             as_path: Vec::new(),
         };
-        let own = |text: String, literal, effect, what: &str| NameRule {
-            text,
-            literal,
-            effect,
-            rank: Rank::BuiltIn,
-            origin: Origin::BuiltIn(what.into()),
-        };
         for dir in own_dirs {
-            let real = resolve(dir, cwd).map_or_else(|_| lexical(dir), |found| found.path.into_path_buf());
-            if let Some(text) = real.to_str() {
-                roots.literals.push(own(text.into(), true, Effect::Hide, "agentbox's own directories"));
-            }
+            // Hidden whether they exist by now or are made by this very run.
+            let path = match resolve(dir, cwd) {
+                Ok(found) => found.path.into_path_buf(),
+                Err(ResolveError::Missing { parent, rest, .. }) => lexical(&parent.join(rest)),
+                Err(_) => lexical(dir),
+            };
+            let origin = Origin::BuiltIn("agentbox's own directories".into());
+            let entry = Entry { path, kind: EntryKind::Hide, origin, why: None, file: Some(Kind::Dir), id: None };
+            roots.entries.push((Rank::BuiltIn, entry));
         }
-        roots.literals.push(own("agentbox.toml".into(), false, Effect::Freeze, "agentbox's own project file"));
+        roots.literals.push(NameRule {
+            text: "agentbox.toml".into(),
+            literal: false,
+            effect: Effect::Freeze,
+            rank: Rank::BuiltIn,
+            origin: Origin::BuiltIn("agentbox's own project file".into()),
+        });
         roots
     }
 
@@ -163,6 +167,28 @@ impl<'a> Roots<'a> {
         Ok(())
     }
 
+    /// A grant below a hidden path becomes an entry of its own: the hidden directory then holds that alone.
+    pub fn grants_below_hidden(&mut self) {
+        let hidden: Vec<PathBuf> = self
+            .entries
+            .iter()
+            .filter(|(rank, entry)| entry.kind == EntryKind::Hide && *rank != Rank::BuiltIn)
+            .map(|(_, entry)| entry.path.clone())
+            .collect();
+        for rule in self.literals.clone().into_iter().filter(|rule| rule.literal) {
+            let path = PathBuf::from(&rule.text);
+            let below = hidden.iter().any(|hide| path.starts_with(hide) && path != *hide);
+            let (true, Ok((id, kind))) = (below, identity(&path)) else { continue };
+            let file = if kind == FileType::Directory { Kind::Dir } else { Kind::File };
+            if file == Kind::File && kind != FileType::RegularFile {
+                continue;
+            }
+            let kind = if rule.effect == Effect::GrantRw { EntryKind::Rw } else { EntryKind::Ro };
+            let entry = Entry { path, kind, origin: rule.origin, why: None, file: Some(file), id: Some(id) };
+            self.entries.push((rule.rank, entry));
+        }
+    }
+
     /// Without a writable root the working directory is the one, unless a root covers it already.
     pub fn implicit(&mut self, cwd: &Resolved) -> Result<(), PolicyError> {
         let path = cwd.path.as_path();
@@ -206,11 +232,11 @@ impl<'a> Roots<'a> {
             }
         }
         for path in paths.into_iter().filter(|path| path != Path::new("/")) {
-            let file = identity(&path).ok().and_then(|(_, kind)| match kind {
-                FileType::Directory => Some(Kind::Dir),
-                FileType::Symlink => None,
-                _ => Some(Kind::File),
-            });
+            let file = match identity(&path) {
+                Ok((_, FileType::Directory)) => Some(Kind::Dir),
+                Ok((_, FileType::Symlink)) | Err(_) => None,
+                Ok(_) => Some(Kind::File),
+            };
             let entry = Entry { path, kind: EntryKind::Hide, origin: origin.clone(), why: None, file, id: None };
             self.entries.push((rank, entry));
         }

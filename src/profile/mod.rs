@@ -10,6 +10,7 @@ mod merge;
 mod narrow;
 mod read;
 mod schema;
+mod show;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -21,6 +22,7 @@ pub use schema::{
     DiffStyle, Environment, Filesystem, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Network, Origin,
     PathEntry, Profile, Run, Written,
 };
+pub use show::Shown;
 pub use value::{
     LIMIT_KEYS, ValueError, Word, check_glob, check_variable, parse_duration, parse_grant, parse_size, parse_word,
 };

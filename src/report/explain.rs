@@ -2,13 +2,12 @@
 
 use super::one_line;
 use crate::plan::{Plan, shown};
-use crate::policy::{Decision, EntryKind, Policy};
-use crate::profile::{Mode, NetMode};
+use crate::policy::{Decision, EntryKind, Mode, NetMode, Policy};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-fn kind(kind: &EntryKind) -> &'static str {
+pub(super) fn kind(kind: &EntryKind) -> &'static str {
     match kind {
         EntryKind::System => "system",
         EntryKind::Made(_) => "made",
@@ -72,11 +71,11 @@ pub fn explain_text(
         }
         writeln!(out, "  {:>3}  {}", number + 1, one_line(&line))?;
     }
-    let hidden: Vec<(String, String)> = hidden(plan);
+    let hidden = plan.hidden();
     if !hidden.is_empty() {
         writeln!(out, "hidden names:")?;
         for (path, rule) in hidden {
-            writeln!(out, "       {} by {}", path, one_line(&rule))?;
+            writeln!(out, "       {} by {}", shown(&path), one_line(rule))?;
         }
     }
     if !links.is_empty() {
@@ -87,22 +86,6 @@ pub fn explain_text(
         }
     }
     Ok(())
-}
-
-/// Every name that the plan hides at launch, with its rule.
-fn hidden(plan: &Plan) -> Vec<(String, String)> {
-    use crate::plan::RootStep;
-    let mut out = Vec::new();
-    for step in &plan.root {
-        match step {
-            RootStep::Mask { at, rule, .. } => out.push((shown(at), rule.clone())),
-            RootStep::Overlay { at, whiteouts, .. } => {
-                out.extend(whiteouts.iter().map(|name| (shown(&at.join(&name.at)), name.rule.clone())));
-            }
-            _ => {}
-        }
-    }
-    out
 }
 
 /// The whole plan as one object. Paths are as shown: one line, control characters escaped.
@@ -118,7 +101,7 @@ pub fn explain_json(policy: &Policy, plan: &Plan, links: &[(PathBuf, Decision)])
         .map(|entry| json!({ "path": shown(&entry.path), "kind": kind(&entry.kind), "origin": entry.origin.to_string(), "why": entry.why }))
         .collect();
     let hidden: Vec<Value> =
-        hidden(plan).into_iter().map(|(path, rule)| json!({ "path": path, "rule": rule })).collect();
+        plan.hidden().into_iter().map(|(path, rule)| json!({ "path": shown(&path), "rule": rule })).collect();
     let names: Vec<String> = policy.environment.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
     json!({
         "version": 1,

@@ -1,9 +1,8 @@
 //! The report of one run.
 
 use super::one_line;
-use crate::plan::{Plan, RootStep, shown};
-use crate::policy::{Access, EntryKind, Policy};
-use crate::profile::{Layer, Mode, NetMode};
+use crate::plan::{Plan, shown};
+use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges};
 use serde_json::{Value, json};
@@ -31,11 +30,7 @@ fn layer_name(layer: Layer) -> &'static str {
 
 impl RunReport {
     pub fn new(policy: &Policy, plan: &Plan, outcome: &Outcome, session: Option<&str>) -> RunReport {
-        let hidden = plan.root.iter().fold(0, |sum, step| match step {
-            RootStep::Mask { .. } => sum + 1,
-            RootStep::Overlay { whiteouts, .. } => sum + whiteouts.len(),
-            _ => sum,
-        });
+        let hidden = plan.hidden().len();
         let command: Vec<String> = plan.exec.command.iter().map(|arg| shown(Path::new(arg))).collect();
         let limits: Vec<String> =
             plan.seal.lines().into_iter().filter(|(name, _)| *name == "limits").map(|(_, line)| line).collect();
@@ -45,12 +40,7 @@ impl RunReport {
             .iter()
             .filter(|entry| entry.kind.is_root())
             .map(|entry| {
-                let access = match entry.kind {
-                    EntryKind::Ro => "ro",
-                    EntryKind::Scratch => "scratch",
-                    _ => "rw",
-                };
-                json!({ "path": shown(&entry.path), "access": access, "origin": entry.origin.to_string() })
+                json!({ "path": shown(&entry.path), "access": super::explain::kind(&entry.kind), "origin": entry.origin.to_string() })
             })
             .collect();
         let value = json!({
@@ -58,7 +48,7 @@ impl RunReport {
             "command": command,
             "profiles": policy.profiles,
             "mode": match policy.mode { Mode::DryRun => "dry-run", Mode::Live => "live" },
-            "network": match policy.net { NetMode::None => "none", NetMode::Host => "host" },
+            "network": if host_net(policy) { "host" } else { "none" },
             "roots": roots,
             "session": session,
             "hidden": hidden,
@@ -75,6 +65,18 @@ impl RunReport {
             granted: policy.granted.clone(),
             degraded: policy.degraded.clone(),
         }
+    }
+
+    /// The command never ran: why, and the status that said so.
+    pub fn did_not_run(&mut self, status: u8, why: &str) {
+        self.value["session"] = Value::Null;
+        self.value["status"] = json!(status);
+        self.value["error"] = json!(why);
+    }
+
+    /// Nothing was changed, so no session was kept.
+    pub fn no_session(&mut self) {
+        self.value["session"] = Value::Null;
     }
 
     pub fn json(&self) -> Value {
@@ -102,15 +104,22 @@ impl RunReport {
     }
 }
 
+/// Does the command see the host's network, as asked or because its own was given up?
+fn host_net(policy: &Policy) -> bool {
+    policy.net == NetMode::Host || policy.degraded.contains(&Layer::Netns)
+}
+
 /// What is said before a run about its policy.
 pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
     let mut lines = Vec::new();
-    if policy.net == NetMode::Host {
-        lines.push(
-            "agentbox: the host's network is open: every host, and services on its loopback, can be reached; abstract \
-             unix sockets cannot"
-                .to_owned(),
-        );
+    if host_net(policy) {
+        let reach = if policy.ports.connect.is_empty() {
+            "every host, and services on its loopback, can be reached".to_owned()
+        } else {
+            let ports: Vec<String> = policy.ports.connect.iter().map(u16::to_string).collect();
+            format!("TCP to port {} of every host and of its loopback, and UDP to any", ports.join(", "))
+        };
+        lines.push(format!("agentbox: the host's network is open: {reach}; abstract unix sockets cannot be reached"));
     }
     for dir in &policy.dropped_path {
         if crate::path::identity(dir).is_ok()

@@ -6,6 +6,7 @@ mod attributes;
 mod body;
 pub mod changes;
 pub mod diff;
+mod examine;
 mod hunks;
 mod json;
 mod limit;
@@ -24,6 +25,7 @@ mod tree;
 mod walk;
 
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
+pub use examine::examine;
 pub use osjson::value as os_value;
 pub use record::{Counts, NewSession, Outcome, Record};
 pub use store::{Layer, Session, State, Store, Stored};

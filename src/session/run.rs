@@ -5,7 +5,7 @@ use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
-use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, launch};
+use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, Surroundings, launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use std::fmt;
@@ -17,6 +17,7 @@ pub struct Settings<'a> {
     pub policy: &'a Policy,
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
+    pub around: Surroundings,
 }
 
 /// Why a run did not begin, or could not be watched.
@@ -141,9 +142,14 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome,
     let signals = Signals::block().map_err(RunError::Signals)?;
     let terminal = Terminal::find();
     let inside = terminal.as_ref().and_then(Terminal::share);
-    let launched =
-        launch(Launch { plan: settings.plan, layers: &layers, terminal: inside, injected: settings.injected })
-            .map_err(RunError::Launch)?;
+    let launched = launch(Launch {
+        plan: settings.plan,
+        layers: &layers,
+        terminal: inside,
+        injected: settings.injected,
+        around: settings.around,
+    })
+    .map_err(RunError::Launch)?;
     let Launched { pid, pidfd, channel } = launched;
     let watched = Watched { pid, pidfd, channel };
     let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;

@@ -11,7 +11,7 @@ use super::record::{NAME as RECORD, NewSession, Outcome, Record, errno_of};
 use super::remove;
 use super::store_error::StoreError;
 use super::tree::{self, DIRECTORY};
-use crate::path::resolve;
+use crate::path::{open_plain, resolve};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -345,7 +345,7 @@ fn ours(dir: &OwnedFd, path: &Path) -> Result<(), StoreError> {
 fn mirror(root: &Path, upper: &OwnedFd) -> Result<(), StoreError> {
     let io = |errno| StoreError::io("look at", root, errno);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let host = rustix::fs::openat2(CWD, root, flags, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS);
+    let host = open_plain(CWD, root, flags, rustix::fs::ResolveFlags::empty());
     let stat = host.and_then(|fd| rustix::fs::statat(&fd, "", AtFlags::EMPTY_PATH)).map_err(io)?;
     // Only root can give a file away; for anyone else the command finds itself the owner, as it would of a new file.
     match rustix::fs::fchown(
@@ -366,10 +366,11 @@ fn mirror(root: &Path, upper: &OwnedFd) -> Result<(), StoreError> {
     rustix::fs::futimens(upper, &times).map_err(io)
 }
 
-/// Ten hex digits: five that grow every 17 minutes, so that ids sort roughly by age, and five random ones.
+/// Ten hex digits: five random ones first, so that two or three of them name a session, and five that grow every 17
+/// minutes, so that an old id does not come back.
 fn fresh_id(created: SystemTime) -> Result<String, StoreError> {
     let mut random = [0; 4];
     rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).map_err(StoreError::Random)?;
     let time = created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() >> 10);
-    Ok(format!("{:05x}{:05x}", time & 0xf_ffff, u32::from_ne_bytes(random) & 0xf_ffff))
+    Ok(format!("{:05x}{:05x}", u32::from_ne_bytes(random) & 0xf_ffff, time & 0xf_ffff))
 }

@@ -1,7 +1,8 @@
 //! A directory tree seen through one held descriptor: every path is opened beneath it, and no component of a path may
 //! be a symlink. Only the root stays open, so that a tree as deep as the kernel allows costs no more descriptors.
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use crate::path::open_plain;
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -22,16 +23,16 @@ impl Tree {
     /// The errno of openat2(2); `ELOOP` when a component of `path` is a symlink.
     pub fn open(path: &Path) -> Result<Tree, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map(Tree)
+        open_plain(rustix::fs::CWD, path, flags, ResolveFlags::empty()).map(Tree)
     }
 
     fn at(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         // A mount below the root is a tree of its own: an overlay shows the bare directory under it.
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
         loop {
             // EAGAIN: a rename elsewhere made the kernel unsure whether the walk stayed beneath (openat2(2)).
-            match rustix::fs::openat2(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            match open_plain(self.0.as_fd(), path, flags | OFlags::CLOEXEC, resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 other => return other,
             }

@@ -8,6 +8,7 @@ mod mount;
 mod net;
 mod process;
 mod seal;
+mod seccomp;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec};
@@ -16,3 +17,4 @@ pub use mount::{MountAttr, mount_setattr};
 pub use net::loopback_up;
 pub use process::{Fork, close_all_but, default_disposition, exit_now, fork, kill};
 pub use seal::{borrow_if_open, drop_bounding, keep_open};
+pub use seccomp::{FilterAction, filter_can};

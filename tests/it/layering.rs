@@ -27,7 +27,7 @@ const ROOMS: &str = "
 const CRATES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("anyhow", &["cli", "session"]),
-    ("libc", &["sys", "path", "enforce", "host"]),
+    ("libc", &["sys", "path", "enforce", "host", "session"]),
     ("landlock", &["enforce"]),
     ("seccompiler", &["enforce"]),
     ("caps", &["enforce"]),

@@ -33,3 +33,4 @@ mod field_speed;
 mod field_start;
 mod field_tools;
 mod layering;
+mod pitfalls;

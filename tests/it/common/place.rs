@@ -100,6 +100,11 @@ impl Place {
         }
         let place = Place { dir, env: Vec::new(), timeout: TIMEOUT };
         std::fs::copy(Bin::probe(), place.path("bin/probe")).expect("the probe is copied");
+        // A process that another test forked meanwhile holds the copy open for writing until it executes: busy till then.
+        while let Err(err) = Command::new(place.path("bin/probe")).arg("ok").stdout(Stdio::null()).status() {
+            assert_eq!(err.raw_os_error(), Some(26), "the probe starts: {err}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
         place
     }
 

@@ -20,7 +20,7 @@ fn fork_bomb() {
 #[test]
 fn fork_bomb_by_default() {
     let place = Place::new();
-    let boxed = place.boxed(&[], &["forks", "40000"]);
+    let boxed = place.boxed(&[], &["forks", "5000"]);
     assert!(lines(&boxed, 1)[0].ends_with(" EAGAIN"), "{boxed}");
 }
 

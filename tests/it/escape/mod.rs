@@ -113,3 +113,22 @@ fn the_harness_can_fail() {
     assert!(fails(&|| held(&[("ok", "EPERM", Twin::Bare("ok"))])), "a trick that is not stopped is seen");
     assert!(fails(&|| held(&[("open-read /", "ok", Twin::Bare("EPERM"))])), "a trick without a twin is seen");
 }
+
+/// The table names the layer that stops a trick: with that layer off, and the others on, the trick works again. So the
+/// tests would see the layer fail.
+#[test]
+fn each_layer_is_needed() {
+    let place = Place::new();
+    place.write("out/data", "sentinel\n");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let off = |layer: &str, words: &[&str]| place.boxed(&["--degraded", layer], words).ok().out().to_owned();
+    for (words, expected) in
+        [(&["ptrace"][..], "ok"), (&["i386"], "ok"), (&["io-uring-setup"], "ok"), (&["tiocsti"], "ok")]
+    {
+        assert_eq!(off("seccomp", words), expected, "{words:?} without seccomp");
+    }
+    assert_eq!(off("netns", &["tcp", &to]), "ok", "the host's loopback without a network namespace");
+    let reopened = place.sh("$AB --degraded landlock --rw $T/p --ro $T/bin -- $PROBE reopen 0 <$T/out/data");
+    reopened.ok().out_is("ok");
+}

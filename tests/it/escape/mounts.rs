@@ -172,10 +172,11 @@ fn mounts_made_later() {
         let output = with_mounts(
             &place,
             &format!(
-                "mount --make-rshared /; mount --bind $T/ref $T/ref; mount --make-shared $T/ref; mkfifo $T/p/go $T/p/up
+                "mount --make-rshared /; mount --bind $T/ref $T/ref; mount --make-shared $T/ref
+                wait_for() {{ for i in {{1..500}}; do test -e $1 && break; sleep .02; done; }}
                 $AGENTBOX run {mode} --scratch $T/p --ro $T/bin --ro $T/ref -- \
-                    bash -c 'echo >up; read <go; $0 list $1' $PROBE $T/ref/dir & read <$T/p/up
-                mount -t tmpfs t $T/ref/dir; echo sentinel >$T/ref/dir/late; echo >$T/p/go; wait $!
+                    bash -c 'echo >up; for i in {{1..500}}; do test -e go && break; sleep .02; done; $0 list $1' $PROBE $T/ref/dir &
+                wait_for $T/p/up; mount -t tmpfs t $T/ref/dir; echo sentinel >$T/ref/dir/late; echo >$T/p/go; wait $!
                 $PROBE list $T/ref/dir; rm $T/p/go $T/p/up"
             ),
         );
@@ -239,4 +240,72 @@ fn nothing_is_left_in_the_trees() {
         assert_eq!(names.collect::<Vec<_>>(), expected, "{mode}: {during}");
         assert_eq!((place.fingerprint("p"), place.fingerprint("ref")), before, "{mode}");
     }
+}
+
+/// A read-only directory in a writable root can be neither written, nor moved away, nor replaced, nor removed.
+#[test]
+fn read_only_in_writable() {
+    let place = place();
+    place.write("p/up/keep/file", "sentinel\n");
+    let keep = place.text("p/up/keep");
+    let before = place.fingerprint("p");
+    for mode in MODES {
+        let output = place.boxed_in(
+            mode,
+            &["--ro", &keep],
+            &[
+                "open-write",
+                "up/keep/file",
+                "+",
+                "create",
+                "up/keep/new",
+                "+",
+                "unlink",
+                "up/keep/file",
+                "+",
+                "rename",
+                "up/keep/file",
+                "file",
+                "+",
+                "rename",
+                "up/keep",
+                "moved",
+                "+",
+                "rmdir",
+                "up/keep",
+                "+",
+                "symlink",
+                "/",
+                "up/keep",
+                "+",
+                "read",
+                "up/keep/file",
+                "+",
+                "create",
+                "up/other",
+                "+",
+                "unlink",
+                "up/other",
+            ],
+        );
+        let answers = lines(&output, 10);
+        assert_eq!(answers[..3], ["EROFS"; 3], "{mode}: {output}");
+        assert!(["EXDEV", "EROFS"].contains(&answers[3]), "{mode}: {output}");
+        assert!(["EBUSY", "EXDEV"].contains(&answers[4]), "{mode}: {output}");
+        assert!(["EBUSY", "ENOTEMPTY"].contains(&answers[5]), "{mode}: {output}");
+        assert_eq!(answers[6..], ["EEXIST", "=sentinel", "ok", "ok"], "{mode}: {output}");
+        // its parent may be moved; the content is the same and read-only wherever it went
+        let script = "mv up away 2>/dev/null; for d in up away; do echo x 2>/dev/null >$d/keep/file; done; rm -rf up away 2>/dev/null; exit 0";
+        place
+            .run(&[mode, "-q", "--diff", "none", "--rw", &place.text("p"), "--ro", &keep], &["bash", "-c", script])
+            .ok();
+        if place.has("p/away") {
+            place.sh("mv away up").ok();
+        }
+        assert_eq!(place.read("p/up/keep/file"), "sentinel\n", "{mode}");
+    }
+    assert_eq!(before.lines().count(), place.fingerprint("p").lines().count());
+    let free =
+        place.boxed(&[], &["open-write", "up/keep/file", "+", "rename", "up/keep", "moved", "+", "read", "moved/file"]);
+    free.ok().out_is("ok\nok\n=sentinel");
 }

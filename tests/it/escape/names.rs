@@ -182,3 +182,30 @@ fn git_history() {
     }
     place.sh("git show HEAD:.env").ok().out_is("sentinel");
 }
+
+/// Names that run on the host later are readable and frozen: no write, no replacement, no removal.
+#[test]
+fn frozen_names() {
+    let place = place();
+    let names = [".github/workflows/ci.yml", "agentbox.toml", ".pre-commit-config.yaml", "chosen"];
+    for name in names {
+        place.write(format!("p/{name}"), if name == "agentbox.toml" { "description = \"t\"\n" } else { "sentinel\n" });
+    }
+    let before = place.fingerprint("p");
+    for mode in MODES {
+        for name in names {
+            let words = format!(
+                "open-write {name} + truncate {name} + unlink {name} + rename visible {name} + chmod 0o777 {name}"
+            );
+            let output = place.boxed_in(mode, &["--freeze", "chosen"], &words.split(' ').collect::<Vec<_>>());
+            for answer in lines(&output, 5) {
+                let refused = ["EROFS", "EACCES", "EBUSY", "EPERM", "EXDEV"];
+                assert!(refused.contains(&answer), "{mode} {name}: {output}");
+            }
+            let read = place.boxed_in(mode, &["--freeze", "chosen"], &["open-read", name]);
+            read.ok().out_is("ok");
+            assert_eq!(place.fingerprint("p"), before, "{mode} {name}");
+        }
+    }
+    place.boxed(&[], &["open-write", "chosen", "+", "rename", "chosen", "moved"]).ok().out_is("ok\nok");
+}

@@ -158,12 +158,22 @@ fn shared_memory() {
     let place = Place::new();
     let made = place.sh("ipcmk -M 4096 | grep -o '[0-9]*$'");
     let id = made.ok().out().to_owned();
+    let segment = Segment(id.clone());
     let see = format!("ipcs -m -i {id} 2>&1 | grep -c bytes=4096");
     for mode in MODES {
         place.run(&[mode], &["sh", "-c", &see]).out_is("0");
     }
     place.sh(&see).ok().out_is("1");
-    place.sh(&format!("ipcrm -m {id}")).ok();
+    drop(segment);
+}
+
+/// A shared memory segment by its number, removed when dropped.
+struct Segment(String);
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        Command::new("ipcrm").args(["-m", &self.0]).status().ok();
+    }
 }
 
 /// Files in /dev/shm, /tmp, /var/tmp and /run of the host are not seen, and what is made there does not arrive.
@@ -202,4 +212,25 @@ fn devices() {
         }
     }
     held(&[("open-write /dev/null", "ok", Twin::Bare("ok")), ("open-read /dev/urandom", "ok", Twin::Bare("ok"))]);
+}
+
+/// Of /sys only what runtimes read, and that read-only.
+#[test]
+fn sysfs() {
+    let place = Place::new();
+    let closed =
+        ["/sys/kernel/debug", "/sys/kernel/security", "/sys/firmware", "/sys/block", "/sys/class/net", "/sys/bus"];
+    for mode in MODES {
+        for path in closed {
+            let output = place.boxed_in(mode, &[], &["list", path]);
+            assert!(["ENOENT", "EACCES"].contains(&output.ok().out()), "{mode} {path}: {output}");
+        }
+        for path in ["/sys/kernel/uevent_helper", "/sys/power/state", "/sys/fs/cgroup/cgroup.procs", "/sys/new"] {
+            let output = place.boxed_in(mode, &[], &["open-write", path, "+", "create", path]);
+            for answer in lines(&output, 2) {
+                assert!(["ENOENT", "EACCES", "EROFS"].contains(&answer), "{mode} {path}: {output}");
+            }
+        }
+    }
+    assert!(place.bare(&["list", "/sys/class/net"]).ok().out().starts_with('='));
 }

@@ -263,3 +263,52 @@ fn helpers_planted_in_path() {
     place.sh(&format!("{planted}; mount")).ok();
     assert!(place.has("out/planted"), "the plant works");
 }
+
+/// Files of the system that hold secrets are not there, and what is there of it cannot be changed, by root neither.
+#[test]
+fn system_files() {
+    let place = place();
+    let secrets =
+        ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/boot", "/var/lib", "/var/log", "/root/.bashrc"];
+    let words = secrets.map(|path| format!("stat {path}")).join(" + ");
+    let words = words.split(' ').collect::<Vec<_>>();
+    for mode in MODES {
+        let output = place.boxed_in(mode, &[], &words);
+        assert_eq!(lines(&output, secrets.len()), ["ENOENT"; 8], "{mode}: {output}");
+        let output = place.boxed_in(
+            mode,
+            &[],
+            &[
+                "open-write",
+                "/usr/bin/env",
+                "+",
+                "create",
+                "/usr/bin/agentbox-it-new",
+                "+",
+                "open-write",
+                "/etc/hosts",
+                "+",
+                "create",
+                "/etc/agentbox-it-new",
+                "+",
+                "create",
+                "/agentbox-it-new",
+                "+",
+                "open-write",
+                "/etc/passwd",
+            ],
+        );
+        for answer in lines(&output, 6) {
+            // an ordinary user is refused by the file's mode first, Landlock speaks before the mount does
+            assert!(["EROFS", "EACCES"].contains(&answer), "{mode}: {output}");
+        }
+        place
+            .boxed_in(mode, &[], &["open-read", "/usr/bin/env", "+", "open-read", "/etc/passwd"])
+            .ok()
+            .out_is("ok\nok");
+    }
+    place.bare(&["stat", "/etc/shadow", "+", "stat", "/var/lib"]).ok().out_is("ok\nok");
+    if crate::common::is_root() {
+        place.bare(&["open-write", "/etc/hosts", "+", "open-write", "/etc/passwd"]).ok().out_is("ok\nok");
+    }
+}

@@ -97,3 +97,26 @@ fn path_sockets_inside() {
     place.boxed(&["--socket", &at], &["unix", &at]).ok().out_is("ok");
     drop(listener);
 }
+
+/// Where only some ports of the host's network are granted, the others are closed by every way to connect: connect,
+/// sending with fast open, and MPTCP (which is no socket here).
+#[test]
+fn ports_that_were_not_granted() {
+    let place = Place::new();
+    let listeners = ["127.0.0.1:0"; 2].map(|address| std::net::TcpListener::bind(address).unwrap());
+    let [granted, other] = [0, 1].map(|n| listeners[n].local_addr().unwrap());
+    let (connect, fast) = (format!("tcp {other}"), format!("fast-open {other}"));
+    let policy = ["--net", "host", "--tcp-connect", &granted.port().to_string()].map(str::to_owned);
+    let policy = policy.iter().map(String::as_str).collect::<Vec<_>>();
+    held_with(
+        &place,
+        &policy,
+        &[
+            (&format!("tcp {granted}"), "ok", Twin::Bare("ok")),
+            (&connect, "EACCES", Twin::Bare("ok")),
+            (&fast, "EPERM", Twin::Bare("ok")),
+            ("socket 2 1 262", "EPERM", Twin::Bare("ok")),
+        ],
+    );
+    drop(listeners);
+}

@@ -220,8 +220,12 @@ fn set_id_leaves_the_file() {
 fn device_nodes() {
     let place = Place::new();
     for mode in MODES {
-        let answer = place.boxed_in(mode, &[], &["device", "null", "259", "+", "fifo", "pipe", "+", "unlink", "pipe"]);
-        answer.ok().out_is("EPERM\nok\nok");
+        let answer = place.boxed_in(
+            mode,
+            &[],
+            &["device", "null", "259", "+", "device", "whiteout", "0", "+", "fifo", "pipe", "+", "unlink", "pipe"],
+        );
+        answer.ok().out_is("EPERM\nEPERM\nok\nok");
         assert!(!place.has("p/null"), "{mode}: no device was made");
     }
     if crate::common::is_root() {
