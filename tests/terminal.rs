@@ -451,3 +451,85 @@ fn nothing_can_be_typed_for_the_outer_shell() {
     let after = pty.rest();
     assert!(before.is_empty() && after.is_empty(), "{before:?} {after:?}");
 }
+
+/// The command's input is a pipe and its keys come from /dev/tty: it gets the terminal when it asks.
+#[test]
+fn a_pager_inside_reads_a_pipe_and_keys() {
+    if !has("tmux") || !has("less") {
+        return;
+    }
+    let screen = Tmux::start();
+    screen.keys(&[&format!("clear; seq 300 | {} less", prefix_text()), "Enter"]);
+    screen.shows("\n23\n:");
+    screen.keys(&["G"]);
+    screen.shows("300\n(END)");
+    screen.keys(&["C-z"]);
+    screen.shows("Stopped");
+    screen.keys(&["clear; fg", "Enter"]);
+    screen.shows("300\n(END)");
+    screen.keys(&["q"]);
+    screen.shows("OUT>");
+    screen.keys(&["clear; echo works-$((6*7))", "Enter"]);
+    screen.shows("works-42");
+}
+
+#[test]
+fn a_shell_inside_whose_output_is_a_pipe_gets_the_terminal() {
+    let mut pty = Pty::shell();
+    pty.send(&format!("{} env PS1='INNER> ' bash --norc --noprofile -i 2>&1 | cat\n", prefix_text()));
+    pty.expect("INNER> ");
+    pty.send("sleep 30\n");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    pty.send("\x1a");
+    pty.expect("Stopped");
+    pty.expect("INNER> ");
+    pty.send("kill %1; wait; exit 0\n");
+    pty.expect("READY> ");
+    pty.send("echo works-$((6*7))\n");
+    pty.expect("works-42");
+}
+
+/// timeout(1) makes its child a background group, which stops as soon as it reads: it must end all the same.
+#[test]
+fn a_caller_with_a_time_limit_ends_a_stopped_box() {
+    let mark = mark();
+    let mut pty = Pty::shell();
+    pty.send(&format!("timeout 1 {} sh -c 'sleep {mark} & read x'; echo status-$?\n", prefix_text()));
+    let said = pty.expect("status-1");
+    assert!(pty.rest().starts_with("24"), "{said}");
+    assert_eq!(alive(&mark), Vec::<i32>::new());
+}
+
+/// `$(agentbox run ...)`, and one box after the other in a script without job control.
+#[test]
+fn boxes_one_after_the_other_in_a_script_leave_it_the_terminal() {
+    let mut pty = Pty::shell();
+    let agentbox = prefix_text();
+    let script = file(
+        "script.sh",
+        &format!(
+            "{agentbox} true\nread a\nb=$({agentbox} sh -c 'read b </dev/tty; echo $b')\nread c\n{agentbox} sh -c 'read d; echo inside-$d'\necho $a-$b-$c\n"
+        ),
+    );
+    pty.send(&format!("sh {script}\n"));
+    for word in ["one\n", "two\n", "three\n", "four\n"] {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        pty.send(word);
+    }
+    pty.expect("inside-four");
+    pty.expect("one-two-three");
+    pty.expect("READY> ");
+}
+
+/// The terminal hangs up under a shell with jobs of its own.
+#[test]
+fn a_hangup_ends_a_shell_inside_and_its_jobs() {
+    let mark = mark();
+    let mut pty = Pty::shell();
+    pty.send(&box_line("env PS1='INNER> ' bash --norc --noprofile -i"));
+    pty.expect("INNER> ");
+    pty.send(&format!("sleep {mark} & nohup sleep {mark} & sleep {mark}\n"));
+    wait_until("the marked processes", 5.0, || alive(&mark).len() == 3);
+    drop(pty);
+    wait_until("no process", 1.5, || alive(&mark).is_empty());
+}
