@@ -483,7 +483,12 @@ fn a_shell_inside_whose_output_is_a_pipe_gets_the_terminal() {
     pty.send("\x1a");
     pty.expect("Stopped");
     pty.expect("INNER> ");
-    pty.send("kill %1; wait; exit 0\n");
+    pty.send("fg\n");
+    pty.expect("sleep 30\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    pty.send("\x03");
+    pty.expect("INNER> ");
+    pty.send("exit 0\n");
     pty.expect("READY> ");
     pty.send("echo works-$((6*7))\n");
     pty.expect("works-42");
