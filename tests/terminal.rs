@@ -366,11 +366,11 @@ print(\"size\", os.get_terminal_size(fd).lines, os.fstat(fd).st_rdev==os.fstat(0
 /// A real screen: tmux, with a real editor in it.
 #[test]
 fn an_editor_under_tmux_stops_resizes_and_comes_back() {
-    if !has("tmux") || !has("vim") {
+    if !has("tmux") || !has("vi") {
         return;
     }
     let screen = Tmux::start();
-    screen.keys(&[&format!("clear; stty -a >before; {} vim -u NONE note", prefix_text()), "Enter"]);
+    screen.keys(&[&format!("clear; stty -a >before; {} vi -u NONE note", prefix_text()), "Enter"]);
     screen.shows("~");
     screen.keys(&["ihello", "Escape", "C-z"]);
     screen.shows("Stopped");
