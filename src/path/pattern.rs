@@ -63,8 +63,9 @@ impl Pattern {
             _ => (trimmed, anchor),
         };
         let pattern = Pattern { body: body.to_lowercase(), anchor, weight: literal_characters(body) };
-        // Only what has more than stars in it can be malformed: compiling costs more than all else at a launch.
-        if body.contains(['[', ']', '{', '}', '\\']) {
+        // Only what has more than stars and plain classes in it can be malformed: compiling costs more than all else at
+        // a launch.
+        if body.contains(['[', ']', '{', '}', '\\']) && Part::list(&pattern.body).is_none() {
             compile(&pattern.body).map_err(|reason| bad(&reason))?;
         }
         Ok(pattern)
@@ -114,6 +115,99 @@ fn compile(glob: &str) -> Result<GlobMatcher, String> {
     glob.map(|glob| glob.compile_matcher()).map_err(|err| err.kind().to_string())
 }
 
+/// A part of a glob that is plain enough to be matched here: no braces, no escapes, nothing beyond ASCII.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Byte(u8),
+    /// `?`
+    Any,
+    /// `*`
+    Many,
+    /// `[a-c_]`, and with true `[!a-c_]`.
+    Class(bool, Vec<(u8, u8)>),
+}
+
+impl Part {
+    /// The parts of a glob; `None` for one that only the whole machinery understands, or that is malformed.
+    fn list(glob: &str) -> Option<Vec<Part>> {
+        let mut parts = Vec::new();
+        let mut rest = glob.as_bytes();
+        while let Some((&first, tail)) = rest.split_first() {
+            rest = tail;
+            parts.push(match first {
+                b'*' => Part::Many,
+                b'?' => Part::Any,
+                b'[' => {
+                    let end = rest.iter().position(|&byte| byte == b']')?;
+                    let (inside, behind) = (&rest[..end], &rest[end + 1..]);
+                    rest = behind;
+                    match inside.split_first() {
+                        Some((b'!' | b'^', inside)) => Part::Class(true, ranges(inside)?),
+                        _ => Part::Class(false, ranges(inside)?),
+                    }
+                }
+                b']' | b'{' | b'}' | b'\\' => return None,
+                byte if byte.is_ascii() => Part::Byte(byte),
+                _ => return None,
+            });
+        }
+        Some(parts)
+    }
+
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Part::Byte(own) => *own == byte,
+            Part::Any | Part::Many => true,
+            Part::Class(but, ranges) => ranges.iter().any(|&(from, to)| (from..=to).contains(&byte)) != *but,
+        }
+    }
+
+    /// Matches a name, which holds no slash. Of several stars only the last one that was met can have to take more.
+    fn all_match(parts: &[Part], name: &[u8]) -> bool {
+        let (mut at, mut next) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while at < name.len() {
+            match parts.get(next) {
+                Some(Part::Many) => {
+                    star = Some((next, at));
+                    next += 1;
+                }
+                Some(part) if part.takes(name[at]) => {
+                    at += 1;
+                    next += 1;
+                }
+                Some(_) | None => match &mut star {
+                    Some((behind, from)) => {
+                        *from += 1;
+                        (at, next) = (*from, *behind + 1);
+                    }
+                    None => return false,
+                },
+            }
+        }
+        parts[next..].iter().all(|part| *part == Part::Many)
+    }
+}
+
+/// The ranges of a class of letters, digits and underscores.
+fn ranges(class: &[u8]) -> Option<Vec<(u8, u8)>> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let mut out = Vec::new();
+    let mut rest = class;
+    while let Some((&from, tail)) = rest.split_first() {
+        let (to, tail) = match tail {
+            [b'-', to, tail @ ..] => (*to, tail),
+            tail => (from, tail),
+        };
+        if !plain(from) || !plain(to) || from > to {
+            return None;
+        }
+        out.push((from, to));
+        rest = tail;
+    }
+    (!out.is_empty()).then_some(out)
+}
+
 /// What one name can be compared with. All but the last are a comparison of bytes; a compiled glob costs a hundred
 /// times as much to make, so it is made when a name first comes near it.
 #[derive(Debug, Clone)]
@@ -121,6 +215,7 @@ enum NameForm {
     Exact(Vec<u8>),
     /// `a*b`, either side possibly empty.
     Around(Vec<u8>, Vec<u8>),
+    Plain(Vec<Part>),
     Complex {
         glob: String,
         compiled: OnceCell<Option<GlobMatcher>>,
@@ -129,16 +224,18 @@ enum NameForm {
 
 impl NameForm {
     fn of(glob: &str) -> NameForm {
-        let complex = || NameForm::Complex { glob: glob.to_owned(), compiled: OnceCell::new() };
-        if glob.contains(['?', '[', ']', '{', '}', '\\']) {
-            return complex();
-        }
-        match glob.split_once('*') {
-            None => NameForm::Exact(glob.as_bytes().to_vec()),
-            Some((before, after)) if !after.contains('*') => {
-                NameForm::Around(before.as_bytes().to_vec(), after.as_bytes().to_vec())
+        if !glob.contains(['?', '[', ']', '{', '}', '\\']) {
+            match glob.split_once('*') {
+                None => return NameForm::Exact(glob.as_bytes().to_vec()),
+                Some((before, after)) if !after.contains('*') => {
+                    return NameForm::Around(before.as_bytes().to_vec(), after.as_bytes().to_vec());
+                }
+                Some(_) => {}
             }
-            Some(_) => complex(),
+        }
+        match Part::list(glob) {
+            Some(parts) => NameForm::Plain(parts),
+            None => NameForm::Complex { glob: glob.to_owned(), compiled: OnceCell::new() },
         }
     }
 
@@ -148,6 +245,7 @@ impl NameForm {
             NameForm::Around(before, after) => {
                 name.len() >= before.len() + after.len() && name.starts_with(before) && name.ends_with(after)
             }
+            NameForm::Plain(parts) => Part::all_match(parts, name),
             NameForm::Complex { glob, compiled } => is_match(compiled, glob, name),
         }
     }
@@ -158,6 +256,13 @@ impl NameForm {
         let (first, last) = match self {
             NameForm::Exact(text) => (literal(text.first()), None),
             NameForm::Around(before, after) => (literal(before.first()), literal(after.last())),
+            NameForm::Plain(parts) => {
+                let byte = |part: Option<&Part>| match part {
+                    Some(Part::Byte(byte)) => Some(*byte),
+                    Some(Part::Any | Part::Many | Part::Class(..)) | None => None,
+                };
+                (byte(parts.first()), byte(parts.last()))
+            }
             NameForm::Complex { glob, .. } => {
                 // Behind a backslash the last byte is literal as well, but then the one before is not: leave it.
                 let last = if glob.contains('\\') { None } else { literal(glob.as_bytes().last()) };
@@ -337,8 +442,21 @@ mod tests {
             "*.p",
             "ab*ba",
             "x{1,2}/y.{p,q}",
+            "*[!b]a",
+            "[!a]*b",
+            "[^a-b]*",
+            "*a*b*",
+            "a??*",
+            "*.[a-q]",
+            "[]a]*",
+            "[a-]b",
+            "a**b",
+            "*[ab][!c]*",
+            "[!a]",
+            "a\\*",
+            "ü*",
         ];
-        let names = ["", "a", "b", "ab", "aab", "aba", "abba", "abxba", "ac", "bc", ".a", "x.p", "a.p.p", "aXb", "ba"];
+        let names = ["ü", "üb", "a*", "]b", "-b", "bXa", "", "a", "b", "ab", "aab", "aba", "abba", "abxba", "ac", "bc", ".a", "x.p", "a.p.p", "aXb", "ba"];
         for glob in globs.iter().filter(|glob| !glob.contains('/')) {
             let compiled = compile(glob).unwrap();
             for name in names.iter().filter(|name| !name.is_empty()) {
