@@ -101,13 +101,13 @@ impl Finished {
         session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
     }
 
-    /// Writes the end of the run down; a session that changed nothing is removed.
+    /// Writes the end of the run down; a session that changed nothing is gone.
     ///
     /// # Errors
     /// When the store cannot be written.
     pub fn settle(self, status: u8, counts: Counts, nothing: bool) -> Result<(), StoreError> {
         match self.session {
-            Some(session) if nothing => session.discard(),
+            Some(session) if nothing => session.spare(),
             Some(mut session) => session.finish(super::Outcome { status, counts }),
             None => Ok(()),
         }
