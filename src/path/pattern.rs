@@ -456,7 +456,10 @@ mod tests {
             "a\\*",
             "ü*",
         ];
-        let names = ["ü", "üb", "a*", "]b", "-b", "bXa", "", "a", "b", "ab", "aab", "aba", "abba", "abxba", "ac", "bc", ".a", "x.p", "a.p.p", "aXb", "ba"];
+        let names = [
+            "ü", "üb", "a*", "]b", "-b", "bXa", "", "a", "b", "ab", "aab", "aba", "abba", "abxba", "ac", "bc", ".a",
+            "x.p", "a.p.p", "aXb", "ba",
+        ];
         for glob in globs.iter().filter(|glob| !glob.contains('/')) {
             let compiled = compile(glob).unwrap();
             for name in names.iter().filter(|name| !name.is_empty()) {

@@ -28,8 +28,15 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 
 /// Compiles the plan. `surveys` holds, for the entries that have name rules, what each section of them holds.
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
-    let mut compiler =
-        Compiler { policy, facts, surveys, steps: Vec::new(), layers: Vec::new(), notices: policy.notices.clone() };
+    let mut compiler = Compiler {
+        policy,
+        facts,
+        surveys,
+        steps: Vec::new(),
+        made: HashSet::new(),
+        layers: Vec::new(),
+        notices: policy.notices.clone(),
+    };
     if policy.nested {
         compiler.notices.push("nested: no Landlock path rules, for any of them forbids every mount inside".into());
         if facts.is_root() {
@@ -84,6 +91,8 @@ struct Compiler<'a> {
     facts: &'a Facts,
     surveys: &'a [(usize, Vec<Section>)],
     steps: Vec<RootStep>,
+    /// The directories that the steps make.
+    made: HashSet<PathBuf>,
     layers: Vec<PathBuf>,
     notices: Vec<String>,
 }
@@ -137,6 +146,7 @@ impl Compiler<'_> {
             self.dirs(link.at.parent().unwrap_or(Path::new("/")), Path::new("/"), 0o755, &mut made);
             self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
         }
+        self.made = made;
     }
 
     fn dev_skeleton(&mut self, made: &mut HashSet<PathBuf>) {
@@ -162,11 +172,9 @@ impl Compiler<'_> {
 
     /// The mounted entry strictly above `path` in which it lies; `None` is the root tmpfs.
     fn holder(&self, path: &Path) -> Option<&Entry> {
-        let above =
-            |entry: &&Entry| is_at_or_below(path, &entry.path) && entry.path.as_os_str().len() < path.as_os_str().len();
         let mounted =
             |entry: &&Entry| !matches!(entry.kind, EntryKind::EmptyHome | EntryKind::Dev | EntryKind::Made(_));
-        self.policy.entries.iter().filter(above).filter(mounted).max_by_key(|entry| entry.path.as_os_str().len())
+        path.ancestors().skip(1).find_map(|above| self.policy.entry(above).filter(mounted))
     }
 
     /// Makes the mount point of an entry that lies in a private place: that is empty.
@@ -175,9 +183,7 @@ impl Compiler<'_> {
             Some(Entry { path: base, kind: EntryKind::Private(_), .. }) => base.clone(),
             _ => return,
         };
-        let dirs =
-            self.steps.iter().filter_map(|step| if let RootStep::Dir { at, .. } = step { Some(at) } else { None });
-        let mut made: HashSet<PathBuf> = dirs.cloned().collect();
+        let mut made = std::mem::take(&mut self.made);
         let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         self.dirs(&parent, &base, mode, &mut made);
         if dir {
@@ -185,6 +191,7 @@ impl Compiler<'_> {
         } else {
             self.steps.push(RootStep::File { at: path.to_path_buf(), content: Vec::new() });
         }
+        self.made = made;
     }
 
     fn entry(&mut self, index: usize, entry: &Entry) {
@@ -215,7 +222,8 @@ impl Compiler<'_> {
             EntryKind::Rw | EntryKind::Ro => {
                 self.mount_point(&at, dir, WAY);
                 let surveys = self.surveys;
-                let sections = surveys.iter().find(|(at, _)| *at == index).map_or(&[][..], |(_, sections)| sections);
+                let sections =
+                    surveys.binary_search_by_key(&index, |(at, _)| *at).map_or(&[][..], |found| &surveys[found].1);
                 self.root_mounts(entry, dir, sections);
             }
             EntryKind::Hide => self.hide(entry),
@@ -231,6 +239,7 @@ impl Compiler<'_> {
                 let parent = link.at.parent().unwrap_or(Path::new("/")).to_path_buf();
                 let mut made = HashSet::new();
                 self.dirs(&parent, &entry.path, 0o755, &mut made);
+                self.made.extend(made);
                 self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
             }
         }
@@ -255,7 +264,10 @@ impl Compiler<'_> {
         let overlay = self.policy.mode == Mode::DryRun && dir && sections.len() == 1;
         let found = sections.iter().flat_map(|section| &section.findings.found);
         let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_) | Finding::Unsearchable))
-            || self.policy.entries.iter().any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
+            || self
+                .policy
+                .entries_below(&entry.path)
+                .any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
         if overlay && (writable || hidden) {
             for (number, section) in sections.iter().enumerate() {
                 let id = if number == 0 { entry.id } else { None };
@@ -296,10 +308,7 @@ impl Compiler<'_> {
     }
 
     fn granted_below(&self, hide: &Entry) -> Vec<(PathBuf, bool)> {
-        let below = |other: &&Entry| {
-            other.path != hide.path && other.path.starts_with(&hide.path) && other.kind != EntryKind::Hide
-        };
-        let children = self.policy.entries.iter().filter(below);
+        let children = self.policy.entries_below(&hide.path).filter(|other| other.kind != EntryKind::Hide);
         children.map(|child| (child.path.clone(), child.file == Some(Kind::Dir))).collect()
     }
 
@@ -325,7 +334,8 @@ impl Compiler<'_> {
             Finding::Frozen(_) | Finding::Socket => None,
         };
         let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
-        for hide in self.policy.entries.iter().filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
+        let hides = self.policy.entries_below(&entry.path);
+        for hide in hides.filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
             if let Ok(at) = hide.path.strip_prefix(&section.path) {
                 whiteouts.push(Whiteout { at: at.to_path_buf(), rule: format!("hidden by {}", hide.origin) });
             }

@@ -3,10 +3,11 @@
 use super::LandlockPlan;
 use crate::path::Kind;
 use crate::policy::{EntryKind, Layer, NetMode, Policy};
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// What a rule grants beneath its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rights {
     /// List directories, and no more: the mounts alone judge listing.
     List,
@@ -48,7 +49,9 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
         return None;
     }
     let mut rules = Vec::new();
+    let mut places: HashSet<(PathBuf, Rights)> = HashSet::new();
     let mut rule = |at: &str, rights| {
+        places.insert((at.into(), rights));
         rules.push(PathRule { at: at.into(), dir: !at.starts_with("/dev/") || at == "/dev/pts", rights })
     };
     rule("/", Rights::List);
@@ -69,8 +72,9 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
             EntryKind::EmptyHome | EntryKind::Proc | EntryKind::Dev | EntryKind::Hide => continue,
         };
         // A rule holds for all beneath it: below another of the same rights it would say nothing new.
-        let covered = |rule: &PathRule| rule.rights == rights && entry.path.starts_with(&rule.at);
-        if !rules.iter().any(covered) {
+        let covered = entry.path.ancestors().any(|at| places.contains(&(at.to_path_buf(), rights)));
+        if !covered {
+            places.insert((entry.path.clone(), rights));
             rules.push(PathRule { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rights });
         }
     }
