@@ -218,9 +218,12 @@ enum NameForm {
     Plain(Vec<Part>),
     Complex {
         glob: String,
-        compiled: OnceCell<Option<GlobMatcher>>,
+        compiled: Compiled,
     },
 }
+
+/// A glob that is compiled when it is first needed.
+type Compiled = OnceCell<Option<Box<GlobMatcher>>>;
 
 impl NameForm {
     fn of(glob: &str) -> NameForm {
@@ -283,10 +286,10 @@ enum Edge {
     None,
 }
 
-fn is_match(compiled: &OnceCell<Option<GlobMatcher>>, glob: &str, text: &[u8]) -> bool {
+fn is_match(compiled: &Compiled, glob: &str, text: &[u8]) -> bool {
     use std::os::unix::ffi::OsStrExt;
     // It was checked when it was parsed.
-    let matcher = compiled.get_or_init(|| compile(glob).ok());
+    let matcher = compiled.get_or_init(|| compile(glob).ok().map(Box::new));
     matcher.as_ref().is_some_and(|matcher| matcher.is_match(Path::new(std::ffi::OsStr::from_bytes(text))))
 }
 
@@ -295,7 +298,7 @@ fn is_match(compiled: &OnceCell<Option<GlobMatcher>>, glob: &str, text: &[u8]) -
 struct Member {
     id: usize,
     name: NameForm,
-    path: Option<(Anchor, String, OnceCell<Option<GlobMatcher>>)>,
+    path: Option<(Anchor, String, Compiled)>,
 }
 
 /// Many patterns, asked at once. They lie in buckets by a byte that a matching name begins or ends with, so that most
@@ -303,30 +306,63 @@ struct Member {
 #[derive(Debug, Clone, Default)]
 pub struct PatternSet {
     members: Vec<Member>,
-    first: Vec<Vec<u16>>,
-    last: Vec<Vec<u16>>,
+    first: Buckets,
+    last: Buckets,
     rest: Vec<u16>,
+}
+
+/// Numbers by a byte: those of byte `b` stand from `starts[b]` up to `starts[b + 1]`.
+#[derive(Debug, Clone, Default)]
+struct Buckets {
+    starts: Vec<u16>,
+    numbers: Vec<u16>,
+}
+
+impl Buckets {
+    fn new(mut pairs: Vec<(u8, u16)>) -> Buckets {
+        pairs.sort_unstable();
+        let mut starts = Vec::with_capacity(257);
+        for (at, &(byte, _)) in pairs.iter().enumerate() {
+            starts.resize(starts.len().max(usize::from(byte) + 1), at as u16);
+        }
+        starts.resize(257, pairs.len() as u16);
+        Buckets { starts, numbers: pairs.into_iter().map(|(_, number)| number).collect() }
+    }
+
+    fn of(&self, byte: u8) -> &[u16] {
+        let byte = usize::from(byte);
+        match self.starts.get(byte..byte + 2) {
+            Some(&[from, to]) => &self.numbers[usize::from(from)..usize::from(to)],
+            _ => &[],
+        }
+    }
 }
 
 impl PatternSet {
     pub fn new(patterns: &[Pattern]) -> PatternSet {
-        let mut set = PatternSet { first: vec![Vec::new(); 256], last: vec![Vec::new(); 256], ..PatternSet::default() };
+        let mut set = PatternSet { members: Vec::with_capacity(patterns.len()), ..PatternSet::default() };
+        let (mut first, mut last) = (Vec::new(), Vec::new());
         for (id, pattern) in patterns.iter().enumerate() {
             let name = pattern.body.rsplit('/').next().unwrap_or_default();
             let plain = pattern.anchor == Anchor::Name;
             let path = (!plain).then(|| (pattern.anchor, pattern.body.clone(), OnceCell::new()));
             // A name part such as `**`, or one that is cut out of braces, says nothing by itself.
             let whole = pattern.body.contains('{') && !plain;
-            let name =
-                if whole { NameForm::Around(Vec::new(), Vec::new()) } else { NameForm::of(&name.replace("**", "*")) };
+            let name = match (whole, name.contains("**")) {
+                (true, _) => NameForm::Around(Vec::new(), Vec::new()),
+                (false, true) => NameForm::of(&name.replace("**", "*")),
+                (false, false) => NameForm::of(name),
+            };
             let index = set.members.len() as u16;
             match name.edge() {
-                Edge::First(byte) => set.first[usize::from(byte)].push(index),
-                Edge::Last(byte) => set.last[usize::from(byte)].push(index),
+                Edge::First(byte) => first.push((byte, index)),
+                Edge::Last(byte) => last.push((byte, index)),
                 Edge::None => set.rest.push(index),
             }
             set.members.push(Member { id, name, path });
         }
+        set.first = Buckets::new(first);
+        set.last = Buckets::new(last);
         set
     }
 
@@ -344,7 +380,7 @@ impl PatternSet {
         // A byte beyond ASCII may fold to one within: then the folded name's own edges count, which are these.
         let first = folded.first().copied().unwrap_or(first);
         let last = folded.last().copied().unwrap_or(last);
-        let near = self.first[usize::from(first)].iter().chain(&self.last[usize::from(last)]).chain(&self.rest);
+        let near = self.first.of(first).iter().chain(self.last.of(last)).chain(&self.rest);
         for &index in near {
             let member = &self.members[usize::from(index)];
             if member.name.matches(folded)
@@ -356,11 +392,7 @@ impl PatternSet {
     }
 }
 
-fn path_matches(
-    (anchor, glob, compiled): &(Anchor, String, OnceCell<Option<GlobMatcher>>),
-    absolute: &[u8],
-    root_len: usize,
-) -> bool {
+fn path_matches((anchor, glob, compiled): &(Anchor, String, Compiled), absolute: &[u8], root_len: usize) -> bool {
     // Lower-casing can change the length of non-ASCII text: the root is cut off before it.
     let path = match anchor {
         Anchor::Absolute => absolute,

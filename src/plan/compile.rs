@@ -4,8 +4,9 @@ use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, lan
 use crate::host::Facts;
 use crate::path::{Kind, is_at_or_below};
 use crate::policy::{Access, Entry, EntryKind, Finding, Layer, Mode, NetMode, Policy, Section};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Devices that every program may want; none reaches hardware.
@@ -32,6 +33,7 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
         policy,
         facts,
         surveys,
+        places: policy.entries.iter().map(|entry| (entry.path.as_os_str().as_bytes(), entry)).collect(),
         steps: Vec::new(),
         made: HashSet::new(),
         layers: Vec::new(),
@@ -90,6 +92,8 @@ struct Compiler<'a> {
     policy: &'a Policy,
     facts: &'a Facts,
     surveys: &'a [(usize, Vec<Section>)],
+    /// The entries by their paths, which are canonical.
+    places: HashMap<&'a [u8], &'a Entry>,
     steps: Vec<RootStep>,
     /// The directories that the steps make.
     made: HashSet<PathBuf>,
@@ -174,7 +178,8 @@ impl Compiler<'_> {
     fn holder(&self, path: &Path) -> Option<&Entry> {
         let mounted =
             |entry: &&Entry| !matches!(entry.kind, EntryKind::EmptyHome | EntryKind::Dev | EntryKind::Made(_));
-        path.ancestors().skip(1).find_map(|above| self.policy.entry(above).filter(mounted))
+        let at = |above: &Path| self.places.get(above.as_os_str().as_bytes()).copied();
+        path.ancestors().skip(1).find_map(|above| at(above).filter(mounted))
     }
 
     /// Makes the mount point of an entry that lies in a private place: that is empty.

@@ -4,6 +4,7 @@ use super::LandlockPlan;
 use crate::path::Kind;
 use crate::policy::{EntryKind, Layer, NetMode, Policy};
 use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// What a rule grants beneath its path.
@@ -49,9 +50,9 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
         return None;
     }
     let mut rules = Vec::new();
-    let mut places: HashSet<(PathBuf, Rights)> = HashSet::new();
-    let mut rule = |at: &str, rights| {
-        places.insert((at.into(), rights));
+    let mut places: HashSet<(&[u8], Rights)> = HashSet::new();
+    let mut rule = |at: &'static str, rights| {
+        places.insert((at.as_bytes(), rights));
         rules.push(PathRule { at: at.into(), dir: !at.starts_with("/dev/") || at == "/dev/pts", rights })
     };
     rule("/", Rights::List);
@@ -72,9 +73,9 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
             EntryKind::EmptyHome | EntryKind::Proc | EntryKind::Dev | EntryKind::Hide => continue,
         };
         // A rule holds for all beneath it: below another of the same rights it would say nothing new.
-        let covered = entry.path.ancestors().any(|at| places.contains(&(at.to_path_buf(), rights)));
+        let covered = entry.path.ancestors().any(|at| places.contains(&(at.as_os_str().as_bytes(), rights)));
         if !covered {
-            places.insert((entry.path.clone(), rights));
+            places.insert((entry.path.as_os_str().as_bytes(), rights));
             rules.push(PathRule { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rights });
         }
     }

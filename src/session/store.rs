@@ -28,6 +28,13 @@ pub(super) const GONE: &str = ".gone-";
 /// The emptied skeleton of a session that changed nothing, for the next one with a single root: to make it again and to
 /// delete it again would take as long as the rest of a launch. Invisible, and never more than one.
 const SPARE: &str = ".spare";
+/// What a mount leaves in its work directory, in the order in which it can be deleted.
+const USUAL_WORK: [(&str, AtFlags); 4] = [
+    ("work/work/incompat/volatile/dirty", AtFlags::empty()),
+    ("work/work/incompat/volatile", AtFlags::REMOVEDIR),
+    ("work/work/incompat", AtFlags::REMOVEDIR),
+    ("work/work", AtFlags::REMOVEDIR),
+];
 /// A directory that has grown larger stays so on some file systems, and slow to list.
 const LARGEST_SPARE: i64 = 64 * 1024;
 
@@ -209,6 +216,10 @@ impl Store {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             // Overlay refuses a work directory with the mark of a volatile mount.
             let layer = rustix::fs::openat(&lock, "layers/0", DIRECTORY, Mode::empty())?;
+            for (name, flags) in USUAL_WORK {
+                // An ordinary user cannot see into them: then by the long way.
+                rustix::fs::unlinkat(&layer, name, flags).ok();
+            }
             remove::empty(layer.as_fd(), OsStr::new("work")).map_err(|_| Unusable)?;
             let upper = rustix::fs::openat(&layer, "upper", DIRECTORY, Mode::empty())?;
             if is_as_new(&upper)? { Ok(lock) } else { Err(Unusable) }
