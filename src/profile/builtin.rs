@@ -9,7 +9,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("shell", include_str!("../../profiles/shell.toml")),
 ];
 
-/// The programs that built-in profiles claim, each with the profile's name: asked at every launch, so not by reading the
+/// The programs that built-in profiles claim, each behind the profile's name: asked at every launch, so not by reading the
 /// profiles. A test holds it against them.
 pub(super) const PROGRAMS: &[(&str, &str)] = &[];
 

@@ -4,6 +4,7 @@ use super::builtin::{BUILT_IN, PROGRAMS};
 use super::error::{LoadError, Notice, Place};
 use super::merge::Merged;
 use super::narrow::narrow;
+use super::quick;
 use super::read::{Author, Sheet, read};
 use super::schema::{Origin, Profile, Written};
 use super::value::nearest;
@@ -247,7 +248,10 @@ fn plain(path: &Path) -> PathBuf {
 
 fn open(found: &Found) -> Result<Sheet, LoadError> {
     match found {
-        Found::BuiltIn(_, text) => read(&found.label(), text, Author::User),
+        Found::BuiltIn(_, text) => {
+            let file = found.label();
+            quick::sheet(&file, text).map_or_else(|| read(&file, text, Author::User), Ok)
+        }
         Found::File(path) => {
             let file = found.label();
             let bytes = bytes(path).map_err(|errno| LoadError::Unreadable { file: file.clone(), errno })?;
