@@ -6,9 +6,9 @@ use super::mount::{
     MountError, attach_at, call, clone_tree, new_file_system, overlay, relative, set_attributes, source,
 };
 use super::root::{Rooted, fresh_proc};
-use super::{LayerDirs, StepError, landlock, pid1, seccomp, wire};
+use super::{Group, LayerDirs, StepError, landlock, pid1, seccomp, wire};
 use crate::plan::doctor::{Attempt, Refused, Trial};
-use crate::plan::{Isolate, LandlockPlan, Namespace, PathRule, Rights};
+use crate::plan::{Cgroup, Isolate, LandlockPlan, Namespace, PathRule, Rights};
 use crate::sys::{self, Child, CloneFlags, Fork, MountAttr};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
 use rustix::io::Errno;
@@ -71,6 +71,10 @@ fn refused(what: &str, errno: Errno) -> Refused {
 /// without them that trial is left out. The caller must have a single thread.
 pub fn probe(isolate: &Isolate, layer: Option<(&LayerDirs, &Path)>, abi: u32) -> Vec<Attempt> {
     let mut attempts = Vec::new();
+    if let Some(plan) = &isolate.cgroup {
+        let result = born_in_group(isolate, plan);
+        attempts.push(Attempt { trial: Trial::Cgroup, result });
+    }
     match in_namespaces(isolate, layer, abi, &mut attempts) {
         Ok(()) => attempts.push(Attempt { trial: Trial::Clone, result: Ok(()) }),
         Err(err) => {
@@ -96,7 +100,7 @@ fn in_namespaces(
 ) -> Result<()> {
     let (outside, inside) = wire::pair().map_err(|errno| refused("socketpair", errno))?;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| refused("pipe2", errno))?;
-    match sys::clone3(isolate::flags(isolate)) {
+    match sys::clone3(isolate::flags(isolate), None) {
         Err(errno) => Err(refused("clone3", errno)),
         Ok(Child::Inside) => {
             drop(read);
@@ -133,15 +137,30 @@ fn eperm_of_map(error: Refused) -> Refused {
     Refused { errno: error.errno.or(Some(Errno::PERM.raw_os_error())), text: error.text }
 }
 
+/// A process that ends at once, born into a group with the limits of a run.
+fn born_in_group(isolate: &Isolate, plan: &Cgroup) -> Result<()> {
+    let group = Group::make(plan)?;
+    match sys::clone3(CloneFlags(0), Some(group.fd())) {
+        Ok(Child::Inside) => sys::exit_now(0),
+        Ok(Child::Outside { pidfd, .. }) => {
+            let wait = rustix::process::WaitId::PidFd(pidfd.as_fd());
+            rustix::process::waitid(wait, rustix::process::WaitIdOptions::EXITED).ok();
+            Ok(())
+        }
+        Err(errno) => Err(group.refused(isolate, errno).into()),
+    }
+}
+
 /// Which of the namespaces is it that cannot be had?
 fn alone(isolate: &Isolate, attempts: &mut Vec<Attempt>) {
     for namespace in NAMESPACES {
         let flags = super::isolate::flags(&Isolate {
+            cgroup: None,
             namespaces: vec![Namespace::User, namespace],
             ids: isolate.ids.clone(),
             loopback: false,
         });
-        let result = match sys::clone3(CloneFlags(flags.0)) {
+        let result = match sys::clone3(CloneFlags(flags.0), None) {
             Ok(Child::Inside) => sys::exit_now(0),
             Ok(Child::Outside { pidfd, .. }) => {
                 let wait = rustix::process::WaitId::PidFd(pidfd.as_fd());

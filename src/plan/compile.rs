@@ -1,9 +1,9 @@
 //! From policy, facts and findings to the ordered steps.
 
-use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
-use crate::host::Facts;
+use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
+use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
-use crate::policy::{Entry, EntryKind, Finding, Layer, Mode, NetMode, Policy, Section};
+use crate::policy::{Entry, EntryKind, Finding, Layer, Limits, Mode, NetMode, Policy, Section};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,10 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 
 /// Compiles the plan. `surveys` holds, for the entries that have name rules, what each section of them holds.
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
-    let mut compiler =
-        Compiler { policy, facts, surveys, steps: Vec::new(), layers: Vec::new(), notices: policy.notices.clone() };
+    let cgroup = cgroup(&facts.cgroups, &policy.limits);
+    let (processes_by, memory_by) = held_by(facts, cgroup.as_ref());
+    let (steps, layers, notices) = (Vec::new(), Vec::new(), policy.notices.clone());
+    let mut compiler = Compiler { policy, facts, surveys, processes_by, steps, layers, notices };
     if policy.nested {
         compiler.notices.push("nested: no Landlock path rules, for any of them forbids every mount inside".into());
         if facts.is_root() {
@@ -39,14 +41,20 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     if !policy.degraded.contains(&Layer::Landlock) {
         notices.extend(landlock::lost(facts.landlock_abi));
     }
+    let mut limits = policy.limits.clone();
+    if let Some(group) = &cgroup {
+        limits.memory = group.memory.or(limits.memory);
+        limits.processes = group.processes.or(limits.processes);
+    }
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: isolate(facts, own_net, policy.nested),
+        isolate: isolate(facts, cgroup, own_net, policy.nested),
         root: steps,
         seal: Seal {
-            limits: policy.limits.clone(),
-            processes_by_rlimit: !facts.is_root(),
+            limits,
+            processes_by,
+            memory_by,
             fds: policy.fds.clone(),
             landlock: landlock::plan(policy, facts.landlock_abi),
             seccomp: !policy.degraded.contains(&Layer::Seccomp),
@@ -67,14 +75,40 @@ pub(super) fn ids(facts: &Facts, nested: bool) -> IdMap {
     }
 }
 
-fn isolate(facts: &Facts, own_net: bool, nested: bool) -> Isolate {
-    use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
-    let mut namespaces = vec![User, Mount, Pid, Ipc, Uts, Cgroup];
+/// The group of this box, where the host lets the caller make one and there is something for it to bound.
+pub(super) fn cgroup(cgroups: &Cgroups, limits: &Limits) -> Option<Cgroup> {
+    let Cgroups::Open(found) = cgroups else { return None };
+    let bound = |counted: bool, limit: Option<u64>, ceiling: Option<u64>| {
+        limit.into_iter().chain(ceiling).min().filter(|_| counted)
+    };
+    let memory = bound(found.controllers.memory, limits.memory, found.memory_ceiling);
+    let processes = bound(found.controllers.pids, limits.processes, found.processes_ceiling);
+    let any = memory.is_some() || processes.is_some();
+    any.then(|| Cgroup { parent: found.parent.clone(), memory, processes })
+}
+
+/// What holds the limits on processes and on memory.
+fn held_by(facts: &Facts, cgroup: Option<&Cgroup>) -> (By, By) {
+    let bounds = |field: fn(&Cgroup) -> Option<u64>| cgroup.and_then(field).is_some();
+    let processes = match facts.is_root() {
+        _ if bounds(|group| group.processes) => By::Cgroup,
+        true => By::PidMax,
+        false => By::Rlimit,
+    };
+    (processes, if bounds(|group| group.memory) { By::Cgroup } else { By::Rlimit })
+}
+
+fn isolate(facts: &Facts, cgroup: Option<Cgroup>, own_net: bool, nested: bool) -> Isolate {
+    use Namespace::{Ipc, Mount, Net, Pid, User, Uts};
+    let mut namespaces = vec![User, Mount, Pid, Ipc, Uts];
+    if cgroup.is_none() {
+        namespaces.push(Namespace::Cgroup);
+    }
     if own_net {
         namespaces.push(Net);
     }
     let ids = ids(facts, nested);
-    Isolate { namespaces, ids, loopback: own_net }
+    Isolate { cgroup, namespaces, ids, loopback: own_net }
 }
 
 struct Compiler<'a> {
@@ -82,6 +116,7 @@ struct Compiler<'a> {
     facts: &'a Facts,
     surveys: &'a [(usize, Vec<Section>)],
     steps: Vec<RootStep>,
+    processes_by: By,
     layers: Vec<PathBuf>,
     notices: Vec<String>,
 }
@@ -239,7 +274,7 @@ impl Compiler<'_> {
             self.steps.push(RootStep::ProcForNested { writable: !self.facts.is_root() });
         }
         self.steps.push(RootStep::Proc);
-        if let (true, Some(processes)) = (self.facts.is_root(), self.policy.limits.processes) {
+        if let (By::PidMax, Some(processes)) = (self.processes_by, self.policy.limits.processes) {
             self.steps.push(RootStep::PidMax { processes });
         }
         self.steps.extend(PROC_READ_ONLY.map(|at| RootStep::ProcReadOnly { at }));

@@ -15,6 +15,9 @@ pub const PROC: &str = "the outer container masks parts of its own /proc, so the
      outer container with an unmasked /proc (docker: --security-opt systempaths=unconfined)";
 pub const LAYERS: &str = "the file system of the state directory cannot hold overlay layers: point XDG_STATE_HOME at a \
      local disk (ext4, xfs, btrfs) or a tmpfs";
+pub const CGROUP: &str = "the cgroup was open to this user when the run began: run it again, and see `agentbox doctor`";
+pub const DELEGATE: &str =
+    "start it in a part of the hierarchy that is yours: systemd-run --user --scope agentbox run ...";
 pub const LANDLOCK: &str = "see `agentbox doctor`; --degraded landlock runs without this layer and says so";
 pub const SECCOMP: &str = "see `agentbox doctor`; --degraded seccomp runs without this layer and says so";
 pub const NETNS: &str = "see `agentbox doctor`; --degraded netns keeps the host's network and says so";
