@@ -97,13 +97,22 @@ pub fn scan<J: Judge>(root: &Path, state: J::State, judge: &mut J) -> Result<Sca
 
 fn open_dir(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::openat(dir, name, flags, Mode::empty())
+    without_trace(|unseen| rustix::fs::openat(dir, name, flags | unseen, Mode::empty()))
+}
+
+/// Opens so that the access time stays, which only an owner may ask for (open(2)): another's directory is read as any
+/// program would.
+pub fn without_trace(open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+    match open(OFlags::NOATIME) {
+        Err(Errno::PERM) => open(OFlags::empty()),
+        result => result,
+    }
 }
 
 /// Several components at once: none of them may have become a symlink since it was listed.
 fn open_beneath(root: BorrowedFd<'_>, relative: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    open_plain(root, Path::new(relative), flags, ResolveFlags::BENEATH)
+    without_trace(|unseen| open_plain(root, Path::new(relative), flags | unseen, ResolveFlags::BENEATH))
 }
 
 fn read_one<J: Judge>(

@@ -354,6 +354,15 @@ impl Compiler<'_> {
             }
         }
         whiteouts.sort_by(|a, b| a.at.cmp(&b.at));
+        // What lies below a name that is hidden needs no whiteout, and has no directory to stand in.
+        let mut outer: Option<PathBuf> = None;
+        whiteouts.retain(|name| {
+            let below = outer.as_ref().is_some_and(|outer| is_at_or_below(&name.at, outer));
+            if !below {
+                outer = Some(name.at.clone());
+            }
+            !below
+        });
         let layer = writable.then(|| {
             self.layers.push(at.clone());
             self.layers.len() - 1

@@ -120,8 +120,9 @@ pub struct Policy {
     pub notices: Vec<String>,
     /// PATH entries that are not visible inside.
     pub dropped_path: Vec<PathBuf>,
-    /// What was granted for this run alone: said in the report.
+    /// What was granted, and what was hidden, for this run alone: said in the report.
     pub granted: Vec<String>,
+    pub hidden_for_this_run: Vec<String>,
 }
 
 impl Policy {

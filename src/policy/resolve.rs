@@ -102,6 +102,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         fds: request.fds.clone(),
         notices: Vec::new(),
         dropped_path: Vec::new(),
+        hidden_for_this_run: cli.filesystem.hide.iter().map(|hide| hide.value.clone()).collect(),
         granted: cli.filesystem.grant.iter().map(|grant| grant.value.glob.clone()).collect(),
         home: home.path,
     };

@@ -57,6 +57,7 @@ impl RunReport {
             "session": session,
             "hidden": hidden,
             "granted": policy.granted,
+            "hide": policy.hidden_for_this_run,
             "degraded": degraded,
             "limits": limits,
             "reached": [],

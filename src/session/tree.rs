@@ -1,7 +1,7 @@
 //! A directory tree seen through one held descriptor: every path is opened beneath it, and no component of a path may
 //! be a symlink. Only the root stays open, so that a tree as deep as the kernel allows costs no more descriptors.
 
-use crate::path::open_plain;
+use crate::path::{open_plain, without_trace};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, OsString};
@@ -40,12 +40,13 @@ impl Tree {
     }
 
     pub fn dir(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        self.at(path, OFlags::RDONLY | OFlags::DIRECTORY)
+        without_trace(|unseen| self.at(path, OFlags::RDONLY | OFlags::DIRECTORY | unseen))
     }
 
     /// Opens a regular file. The name may have become a FIFO since it was looked at: never wait on one.
     pub fn file(&self, path: &Path) -> Result<File, Errno> {
-        let fd = self.at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+        let fd = without_trace(|unseen| self.at(path, flags | unseen))?;
         Ok(File::from(fd))
     }
 

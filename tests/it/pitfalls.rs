@@ -26,6 +26,22 @@ fn nothing_is_left() {
     }
 }
 
+/// The scan for hidden names and the diff read the user's tree, and leave no trace of it: not even an access time.
+#[test]
+fn access_times_stay() {
+    let place = Place::new();
+    place.sh("mkdir -p d/e; echo a >d/f; touch -a -d '3 days ago' d/f d/e d . ../ref; mkdir ../ref/s; touch -a -d '3 days ago' ../ref ../ref/s").ok();
+    let times = || place.sh("stat -c '%n %x' . d d/e d/f ../ref ../ref/s").ok().stdout.clone();
+    let before = times();
+    let reference = place.text("ref");
+    place.run(&["--dry-run", "--rw", ".", "--ro", &reference], &["sh", "-c", "echo b >d/f"]).ok();
+    assert_eq!(times(), before, "after a dry run that changed a file");
+    place.run(&["--live", "--rw", ".", "--ro", &reference], &["true"]).ok();
+    assert_eq!(times(), before, "after a live run that did nothing");
+    place.sh("ls d >/dev/null; cat d/f >/dev/null").ok();
+    assert_ne!(times(), before, "access times are kept on this file system, or the rest shows nothing");
+}
+
 /// The check for leftovers sees a process, or it would pass whatever happens.
 #[test]
 fn the_check_for_leftovers_can_fail() {
