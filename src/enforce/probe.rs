@@ -5,14 +5,14 @@ use super::isolate::{self, Trusted};
 use super::mount::{
     MountError, attach_at, call, clone_tree, new_file_system, overlay, relative, set_attributes, source,
 };
-use super::root::{Rooted, fresh_proc};
+use super::root::{Rooted, fresh_proc, over_everything};
 use super::{Group, LayerDirs, StepError, landlock, pid1, seccomp, wire};
 use crate::plan::doctor::{Attempt, Refused, Trial};
 use crate::plan::{Cgroup, Isolate, LandlockPlan, Namespace, PathRule, Rights};
 use crate::sys::{self, Child, CloneFlags, Fork, MountAttr};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
 use rustix::io::Errno;
-use rustix::mount::{MountAttrFlags, MountPropagationFlags, MoveMountFlags, mount_change, move_mount};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -266,7 +266,7 @@ fn mount_calls() -> std::result::Result<(), MountError> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let new = new_file_system("tmpfs", &[("mode", "0755"), ("size", "1m")], attributes)?;
     call("mkdirat", mkdirat(&new, "tree", Mode::RWXU))?;
-    call("move_mount", move_mount(&new, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))?;
+    call("move_mount", over_everything(&new))?;
     let tree = call("open_tree", clone_tree(CWD, Path::new("/"), true))?;
     call("mount_setattr", set_attributes(tree.as_fd(), MountAttr::RDONLY | MountAttr::NOSUID | MountAttr::NODEV))?;
     call("move_mount", attach_at(&tree, new.as_fd(), Path::new("/tree")))
@@ -275,6 +275,7 @@ fn mount_calls() -> std::result::Result<(), MountError> {
 fn overlay_on_tmpfs() -> std::result::Result<(), MountError> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let scratch = new_file_system("tmpfs", &[("mode", "0755"), ("size", "1m")], attributes)?;
+    call("move_mount", over_everything(&scratch))?;
     let open = |name: &str| {
         call("mkdirat", mkdirat(&scratch, name, Mode::RWXU))?;
         call("openat", openat(&scratch, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()))

@@ -124,8 +124,8 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn root(&mut self) {
         self.steps.push(RootStep::Rprivate);
-        self.steps.push(RootStep::NewRoot);
         self.steps.push(RootStep::ScratchSpace { bytes: self.policy.limits.tmp });
+        self.steps.push(RootStep::NewRoot);
         self.skeleton();
         self.steps.push(RootStep::SealRoot);
         for (index, entry) in self.policy.entries.iter().enumerate() {

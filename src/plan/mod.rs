@@ -89,12 +89,13 @@ pub struct Whiteout {
 pub enum RootStep {
     /// Make every mount private: nothing propagates in or out.
     Rprivate,
-    /// A tmpfs for the new root, attached over the old one.
-    NewRoot,
-    /// One tmpfs that all private writable places share, and its size in bytes.
+    /// One tmpfs that all private writable places share, and its size in bytes. Between the old root and the new one,
+    /// and detached with the old one: before Linux 6.15 nothing of a mount that is attached nowhere can be bound.
     ScratchSpace {
         bytes: u64,
     },
+    /// A tmpfs for the new root, attached over the old one.
+    NewRoot,
     Dir {
         at: PathBuf,
         mode: u32,
