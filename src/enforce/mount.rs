@@ -141,9 +141,9 @@ pub(super) fn overlay(
     call("fsconfig userxattr", fsconfig_set_flag(fs.as_fd(), "userxattr"))?;
     // Inode numbers that do not change when a file is copied up.
     call("fsconfig xino", fsconfig_set_string(fs.as_fd(), "xino", "on"))?;
-    for lower in lowers {
-        call("fsconfig lowerdir", fsconfig_set_string(fs.as_fd(), "lowerdir+", by_fd(*lower)))?;
-    }
+    // One string for all, which takes no more than 255 bytes: `lowerdir+` would want Linux 6.5.
+    let lowers: Vec<String> = lowers.iter().map(|lower| by_fd(*lower)).collect();
+    call("fsconfig lowerdir", fsconfig_set_string(fs.as_fd(), "lowerdir", lowers.join(":")))?;
     if let Some((upper, work)) = upper {
         call("fsconfig upperdir", fsconfig_set_string(fs.as_fd(), "upperdir", by_fd(upper.as_fd())))?;
         call("fsconfig workdir", fsconfig_set_string(fs.as_fd(), "workdir", by_fd(work.as_fd())))?;

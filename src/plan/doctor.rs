@@ -201,7 +201,7 @@ impl Judge<'_> {
         self.by_trial(
             "overlay",
             Trial::Overlay,
-            "userxattr, layer by layer (Linux 6.5): copies up, whiteouts, opaque directories",
+            "userxattr (Linux 5.11): copies up, whiteouts, opaque directories",
             &[hints::OVERLAY_KERNEL],
         );
         if self.tried(Trial::StateLayer) {
