@@ -75,7 +75,9 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         (RootStep::Overlay { .. }, MountError::Errno("fsconfig lowerdir" | "fsconfig userxattr", Errno::INVAL)) => {
             Some(hints::OVERLAY_KERNEL)
         }
-        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(hints::LAYERS),
+        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL | Errno::OPNOTSUPP)) => {
+            Some(hints::LAYERS)
+        }
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
         }

@@ -198,15 +198,24 @@ impl Judge<'_> {
         self.by_trial("mounts", Trial::Mounts, "open_tree, move_mount, mount_setattr (Linux 5.12)", &[hints::KERNEL]);
         self.by_trial("proc", Trial::Proc, "a fresh /proc", &[hints::PROC]);
         self.by_trial("devpts", Trial::Devpts, "a devpts of its own", &["a kernel with CONFIG_UNIX98_PTYS"]);
+        let layers = self.attempts.iter().find(|attempt| attempt.trial == Trial::StateLayer);
+        if self.refused(Trial::Overlay).is_some() && layers.is_some_and(|attempt| attempt.result.is_ok()) {
+            self.add("overlay", true, State::Ok, "userxattr (Linux 5.11), but not on a tmpfs (Linux 6.6)", Vec::new());
+        } else {
+            self.overlay();
+        }
+        if self.tried(Trial::StateLayer) {
+            self.by_trial("layers", Trial::StateLayer, "the state directory can hold session layers", &[hints::LAYERS]);
+        }
+    }
+
+    fn overlay(&mut self) {
         self.by_trial(
             "overlay",
             Trial::Overlay,
             "userxattr (Linux 5.11): copies up, whiteouts, opaque directories",
             &[hints::OVERLAY_KERNEL],
         );
-        if self.tried(Trial::StateLayer) {
-            self.by_trial("layers", Trial::StateLayer, "the state directory can hold session layers", &[hints::LAYERS]);
-        }
     }
 
     fn seal(&mut self) {

@@ -13,7 +13,7 @@ pub const OVERLAY_KERNEL: &str = "overlays in a user namespace need Linux 5.11 o
 pub const PROC: &str = "the outer container masks parts of its own /proc, so the kernel refuses a fresh one: start the \
      outer container with an unmasked /proc (docker: --security-opt systempaths=unconfined)";
 pub const LAYERS: &str = "the file system of the state directory cannot hold overlay layers: point XDG_STATE_HOME at a \
-     local disk (ext4, xfs, btrfs) or a tmpfs";
+     local disk (ext4, xfs, btrfs) or, from Linux 6.6 on, a tmpfs";
 pub const CGROUP: &str = "the cgroup was open to this user when the run began: run it again, and see `agentbox doctor`";
 pub const DELEGATE: &str =
     "start it in a part of the hierarchy that is yours: systemd-run --user --scope agentbox run ...";
