@@ -27,7 +27,7 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 /// Compiles the plan. `surveys` holds, for the entries that have name rules, what each section of them holds.
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
     let cgroup = cgroup(&facts.cgroups, &policy.limits);
-    let (processes_by, memory_by) = held_by(facts, cgroup.as_ref());
+    let (processes_by, memory_by) = held_by(facts.is_root(), cgroup.as_ref());
     let (steps, layers, notices) = (Vec::new(), Vec::new(), policy.notices.clone());
     let mut compiler = Compiler { policy, facts, surveys, processes_by, steps, layers, notices };
     if policy.nested {
@@ -88,9 +88,9 @@ pub(super) fn cgroup(cgroups: &Cgroups, limits: &Limits) -> Option<Cgroup> {
 }
 
 /// What holds the limits on processes and on memory.
-fn held_by(facts: &Facts, cgroup: Option<&Cgroup>) -> (By, By) {
+fn held_by(is_root: bool, cgroup: Option<&Cgroup>) -> (By, By) {
     let bounds = |field: fn(&Cgroup) -> Option<u64>| cgroup.and_then(field).is_some();
-    let processes = match facts.is_root() {
+    let processes = match is_root {
         _ if bounds(|group| group.processes) => By::Cgroup,
         true => By::PidMax,
         false => By::Rlimit,
@@ -446,4 +446,61 @@ impl Compiler<'_> {
 
 fn mask_path(step: &RootStep) -> &Path {
     if let RootStep::Mask { at, .. } = step { at } else { Path::new("") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Controllers, Delegation};
+
+    fn open(memory: bool, pids: bool, memory_ceiling: Option<u64>) -> Cgroups {
+        let controllers = Controllers { memory, pids };
+        Cgroups::Open(Delegation { parent: "/g".into(), controllers, memory_ceiling, processes_ceiling: None })
+    }
+
+    fn limits(memory: Option<u64>, processes: Option<u64>) -> Limits {
+        Limits { memory, processes, ..Limits::default_on(1 << 30) }
+    }
+
+    #[test]
+    fn a_group_bounds_what_its_controllers_count() {
+        let both = cgroup(&open(true, true, None), &limits(Some(5), Some(7))).unwrap();
+        assert_eq!((both.memory, both.processes), (Some(5), Some(7)));
+        let line =
+            "cgroup /g/agentbox-PID-RANDOM for the whole box: memory.max 5, no swap, ended as a whole; pids.max 7";
+        assert_eq!(both.to_string(), line);
+        let pids = cgroup(&open(false, true, None), &limits(Some(5), Some(7))).unwrap();
+        assert_eq!((pids.memory, pids.processes), (None, Some(7)));
+        assert_eq!(cgroup(&open(true, true, None), &limits(None, None)), None);
+        assert_eq!(cgroup(&open(false, true, None), &limits(Some(5), None)), None);
+        for closed in [Cgroups::None, Cgroups::Closed(String::new())] {
+            assert_eq!(cgroup(&closed, &limits(Some(5), Some(7))), None);
+        }
+        // A bound of the group that is left goes along.
+        for memory in [None, Some(9)] {
+            assert_eq!(cgroup(&open(true, true, Some(3)), &limits(memory, None)).unwrap().memory, Some(3));
+        }
+    }
+
+    #[test]
+    fn each_limit_says_what_it_covers() {
+        let line = |is_root, group: Option<&Cgroup>| {
+            let (processes_by, memory_by) = held_by(is_root, group);
+            let limits = limits(Some(5), Some(7));
+            let seal =
+                Seal { limits, processes_by, memory_by, fds: vec![], landlock: None, seccomp: true, nested: false };
+            seal.lines().into_iter().find(|(name, _)| *name == "limits").unwrap().1
+        };
+        let both = Cgroup { parent: "/g".into(), memory: Some(5), processes: Some(7) };
+        let whole = line(true, Some(&both));
+        assert!(whole.contains("processes 7, the whole box (cgroup pids.max)"), "{whole}");
+        assert!(
+            whole.contains("memory 5 bytes, the whole box, private places included (cgroup memory.max)"),
+            "{whole}"
+        );
+        let pids = Cgroup { memory: None, ..both };
+        assert!(line(false, Some(&pids)).contains("memory 5 bytes, per process (RLIMIT_DATA)"));
+        assert!(line(false, None).contains("processes 7, the whole box (RLIMIT_NPROC)"));
+        assert!(line(true, None).contains("processes 7, the whole box (pid_max)"));
+    }
 }

@@ -122,6 +122,7 @@ pub fn diagnose(system: &System, cgroups: &Cgroups, attempts: &[Attempt], state:
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const ENOSPC: i32 = 28;
+const EOPNOTSUPP: i32 = 95;
 
 impl Judge<'_> {
     fn refused(&self, trial: Trial) -> Option<&Refused> {
@@ -210,11 +211,15 @@ impl Judge<'_> {
     }
 
     fn overlay(&mut self) {
+        let fix = match self.refused(Trial::Overlay) {
+            Some(refused) if refused.errno == Some(EOPNOTSUPP) => hints::LAYERS,
+            Some(_) | None => hints::OVERLAY_KERNEL,
+        };
         self.by_trial(
             "overlay",
             Trial::Overlay,
             "userxattr (Linux 5.11): copies up, whiteouts, opaque directories",
-            &[hints::OVERLAY_KERNEL],
+            &[fix],
         );
     }
 
