@@ -162,7 +162,8 @@ impl Builder<'_> {
             RootStep::Bind { from, at, writable, id } => self.bind(from, at, *writable, *id),
             RootStep::Overlay { lower, at, layer, whiteouts, id } => self.overlay(lower, at, *layer, whiteouts, *id),
             RootStep::Shell { at, children } => self.shell(at, children),
-            RootStep::Freeze { at, .. } => self.freeze(at),
+            RootStep::Pin { at } => self.over_itself(at, 0),
+            RootStep::Freeze { at, .. } => self.over_itself(at, MountAttr::RDONLY),
             RootStep::Mask { at, dir, .. } => self.mask(at, *dir),
             RootStep::PivotRoot => self.pivot(),
             RootStep::DetachOldRoot => {
@@ -394,7 +395,8 @@ impl Builder<'_> {
         call("openat", openat(self.scratch()?, &name, flags, Mode::empty()))
     }
 
-    fn freeze(&self, at: &Path) -> Result<()> {
+    /// Mounts what stands at a path inside over itself, with attributes of its own.
+    fn over_itself(&self, at: &Path, set: u64) -> Result<()> {
         let target = match destination(self.new_root()?, at) {
             Ok(target) => target,
             // Gone since the scan: there is nothing to freeze.
@@ -402,15 +404,17 @@ impl Builder<'_> {
             Err(errno) => return Err(MountError::Errno("openat2", errno)),
         };
         let tree = call("open_tree", clone_tree(target.as_fd(), Path::new(""), true))?;
-        call("mount_setattr", set_attributes(tree.as_fd(), MountAttr::RDONLY))?;
+        call("mount_setattr", set_attributes(tree.as_fd(), set))?;
         call("move_mount", attach(&tree, target.as_fd()))
     }
 
     fn mask(&self, at: &Path, dir: bool) -> Result<()> {
         let target = match destination(self.new_root()?, at) {
             Ok(target) => target,
-            // Gone since the scan: there is nothing to hide.
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            // /proc has not everything on every kernel; a name of a root that was there a moment ago may be back under it
+            // in another.
+            Err(Errno::NOENT | Errno::NOTDIR) if at.starts_with("/proc") => return Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(MountError::Changed),
             Err(errno) => return Err(MountError::Errno("openat2", errno)),
         };
         // A file becomes a directory between the scan and here: try the other kind before giving up.

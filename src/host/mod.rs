@@ -56,7 +56,9 @@ pub struct Facts {
 }
 
 /// Names at the root that are shown read-only where they exist.
-const SYSTEM: [&str; 9] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix"];
+/// Of nix without the daemon's socket: it builds for whoever can connect.
+const SYSTEM: [&str; 10] =
+    ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix/store", "nix/var/nix/profiles"];
 
 impl Facts {
     /// Looks at the host.

@@ -14,6 +14,35 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Is it a file system that is the kernel's own: one through which the machine is looked at and set?
+    pub fn is_kernel(&self) -> bool {
+        const KERNEL: [&str; 17] = [
+            "proc",
+            "sysfs",
+            "devtmpfs",
+            "devpts",
+            "cgroup",
+            "cgroup2",
+            "debugfs",
+            "tracefs",
+            "securityfs",
+            "selinuxfs",
+            "bpf",
+            "configfs",
+            "efivarfs",
+            "pstore",
+            "binfmt_misc",
+            "fusectl",
+            "mqueue",
+        ];
+        KERNEL.contains(&self.kind.as_str())
+    }
+
+    /// A mount below a root that the box does not get: nothing of it may be looked at or set.
+    pub fn is_off_limits(&self) -> bool {
+        self.may_hang() || self.is_kernel()
+    }
+
     /// May a look at this file system wait for another machine or program?
     pub fn may_hang(&self) -> bool {
         self.kind.starts_with("fuse")

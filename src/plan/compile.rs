@@ -3,7 +3,7 @@
 use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
 use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
-use crate::policy::{Entry, EntryKind, Finding, Layer, Limits, Mode, NetMode, Policy, Section};
+use crate::policy::{Access, Entry, EntryKind, Finding, Layer, Limits, Mode, NetMode, Policy, Section};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Directories on the way to a root refuse writes: a private place would swallow them without a word.
 const WAY: u32 = 0o555;
+/// Why a directory is hidden that the caller may not list.
+const UNSEARCHABLE: &str = "cannot be searched for hidden names";
 /// Links that /dev has everywhere.
 const DEV_LINKS: [(&str, &str); 5] = [
     ("/dev/fd", "/proc/self/fd"),
@@ -284,15 +286,18 @@ impl Compiler<'_> {
     /// Mounts a root: live as it is with masks over what is hidden, in a dry run as overlays with whiteouts.
     fn root_mounts(&mut self, entry: &Entry, dir: bool, sections: &[Section]) {
         let writable = entry.kind == EntryKind::Rw;
-        let overlay = self.policy.mode == Mode::DryRun && dir;
+        // The kernel refuses an overlay over a tree with a mount in it: for a read-only root masks do as well.
+        let overlay = self.policy.mode == Mode::DryRun && dir && sections.len() == 1;
         let found = sections.iter().flat_map(|section| &section.findings.found);
-        let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_)))
+        let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_) | Finding::Unsearchable))
             || self.policy.entries.iter().any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
         if overlay && (writable || hidden) {
             for (number, section) in sections.iter().enumerate() {
                 let id = if number == 0 { entry.id } else { None };
                 self.overlay_section(entry, section, writable, id);
             }
+        } else if writable && !dir && self.policy.mode == Mode::DryRun {
+            // A single file below a writable root is part of that root's overlay.
         } else {
             let writable = writable && (self.policy.mode == Mode::Live);
             self.steps.push(RootStep::Bind {
@@ -301,6 +306,9 @@ impl Compiler<'_> {
                 writable,
                 id: entry.id,
             });
+            for pin in self.policy.pins.iter().filter(|pin| is_at_or_below(pin, &entry.path)) {
+                self.steps.push(RootStep::Pin { at: pin.clone() });
+            }
             sections.iter().for_each(|section| self.live_section(section));
         }
         for section in sections {
@@ -345,6 +353,10 @@ impl Compiler<'_> {
                 at: found.path.strip_prefix(&section.path).unwrap_or(&found.path).to_path_buf(),
                 rule: self.rule_text(rule),
             }),
+            Finding::Unsearchable => Some(Whiteout {
+                at: found.path.strip_prefix(&section.path).unwrap_or(&found.path).to_path_buf(),
+                rule: UNSEARCHABLE.into(),
+            }),
             Finding::Frozen(_) | Finding::Socket => None,
         };
         let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
@@ -383,6 +395,7 @@ impl Compiler<'_> {
             let rule = match found.rule {
                 Finding::Hidden(rule) => self.rule_text(rule),
                 Finding::Socket => "a socket of the host (grant: --socket)".into(),
+                Finding::Unsearchable => UNSEARCHABLE.into(),
                 Finding::Frozen(_) => continue,
             };
             masks.push(RootStep::Mask { at: found.path.clone(), dir: found.kind == Some(Kind::Dir), rule });
@@ -399,7 +412,7 @@ impl Compiler<'_> {
             .filter_map(|found| match found.rule {
                 // A link cannot be written through to a frozen place; removing it changes the link alone.
                 Finding::Frozen(rule) if !found.link => Some((&found.path, rule)),
-                Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket => None,
+                Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket | Finding::Unsearchable => None,
             })
             .collect();
         frozen.sort();
@@ -419,6 +432,12 @@ impl Compiler<'_> {
         }
         let children = self.granted_below(entry);
         if children.is_empty() {
+            let way = entry.path.parent().unwrap_or(Path::new("/"));
+            // Below a hidden directory there is nothing left to hide; what does not exist (one of agentbox's own, in a
+            // read-only root) cannot be.
+            if entry.id.is_none() || !self.policy.decide(way, Access::Read).allowed {
+                return;
+            }
             let rule = format!("hidden by {}", entry.origin);
             self.steps.push(RootStep::Mask { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rule });
         } else {
@@ -430,11 +449,10 @@ impl Compiler<'_> {
         if section.unavailable {
             let path = section.path.display();
             self.notices
-                .push(format!("{path} is a mount that may not answer: unavailable inside (grant: --ro {path})"));
+                .push(format!("{path} is a mount that may not answer, or one of the kernel's own: unavailable inside"));
         }
-        for notice in &section.findings.notices {
-            let path = notice.path.display();
-            self.notices.push(format!("{path} cannot be searched for hidden names: {}", notice.errno));
+        for found in section.findings.found.iter().filter(|found| found.rule == Finding::Unsearchable) {
+            self.notices.push(format!("{} is hidden as a whole: it {UNSEARCHABLE}", found.path.display()));
         }
     }
 

@@ -169,6 +169,10 @@ pub enum RootStep {
         at: PathBuf,
         children: Vec<(PathBuf, bool)>,
     },
+    /// A directory that must not be moved: a writable bind of itself, for a mount point cannot be renamed.
+    Pin {
+        at: PathBuf,
+    },
     /// A visible name that is never written: a read-only bind of itself.
     Freeze {
         at: PathBuf,

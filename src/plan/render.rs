@@ -87,6 +87,7 @@ impl RootStep {
             RootStep::Bind { .. } => "bind",
             RootStep::Overlay { .. } => "overlay",
             RootStep::Shell { .. } => "shell",
+            RootStep::Pin { .. } => "pin",
             RootStep::Freeze { .. } => "freeze",
             RootStep::Mask { .. } => "mask",
             RootStep::PivotRoot => "pivot-root",
@@ -144,6 +145,7 @@ impl fmt::Display for RootStep {
             RootStep::Shell { at, children } => {
                 write!(f, "hide {} but for {} granted below it", shown(at), children.len())
             }
+            RootStep::Pin { at } => write!(f, "pin {}: it cannot be moved", shown(at)),
             RootStep::Freeze { at, rule } => write!(f, "freeze {} read-only by {rule}", shown(at)),
             RootStep::Mask { at, rule, .. } => write!(f, "hide {} by {rule}", shown(at)),
             RootStep::PivotRoot => write!(f, "pivot_root into the new root"),

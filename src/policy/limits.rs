@@ -29,6 +29,9 @@ const PROCESSES: u64 = 4096;
 /// RAM-backed, so never more than half of the memory.
 const TMP: u64 = 4 << 30;
 
+/// Enough for the directories that every box has.
+const SMALLEST_TMP: u64 = 64 << 10;
+
 impl Limits {
     /// Those of a run that sets none, on a host with this much memory.
     pub fn default_on(memory: u64) -> Limits {
@@ -48,7 +51,8 @@ impl Limits {
         Limits {
             processes: finite(pick(|limits| limits.processes.as_ref().map(|n| n.value), PROCESSES)),
             memory: finite(pick(|limits| limits.memory.as_ref().map(|n| n.value), memory / 4 * 3)),
-            tmp: if tmp == u64::MAX { memory } else { tmp },
+            // To tmpfs 0 means no limit at all.
+            tmp: if tmp == u64::MAX { memory } else { tmp.max(SMALLEST_TMP) },
             file_size: finite(pick(|limits| limits.file_size.as_ref().map(|n| n.value), u64::MAX)),
             open_files: finite(pick(|limits| limits.open_files.as_ref().map(|n| n.value), u64::MAX)),
             time: finite(pick(|limits| limits.time.as_ref().map(|n| n.value), u64::MAX)).map(Duration::from_secs),

@@ -102,6 +102,8 @@ pub struct Policy {
     pub diff: DiffStyle,
     /// Sorted by path.
     pub entries: Vec<Entry>,
+    /// Directories of live roots that must stay where they are: the way to agentbox's own.
+    pub pins: Vec<PathBuf>,
     /// Symlinks that make other spellings of the entries work. Never inside an entry of the host.
     pub links: Vec<Link>,
     pub names: NameRules,
