@@ -73,6 +73,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
     let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
     let finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
+    report.ran_into(finished.reached, &plan);
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {

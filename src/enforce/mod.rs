@@ -1,6 +1,7 @@
 //! Executes a plan, stage by stage: trusted > isolated > rooted > unprivileged > sealed > exec. Each stage consumes the
 //! one before, so that a wrong order cannot be written. It decides nothing and adds no step that the plan lacks.
 
+mod cgroup;
 mod error;
 mod exec;
 mod isolate;
@@ -15,6 +16,7 @@ mod verify;
 mod whiteout;
 pub mod wire;
 
+pub use cgroup::{Group, Reached};
 pub use error::{StepError, Surroundings};
 pub use probe::{prepare_lower, probe};
 
@@ -46,6 +48,8 @@ pub struct Launched {
     pub pid: i32,
     pub pidfd: OwnedFd,
     pub channel: OwnedFd,
+    /// Gone when dropped, once the box is.
+    pub group: Option<Group>,
 }
 
 /// What a launch needs beside the plan.
@@ -68,8 +72,9 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
     if launch.injected == Some(Injected::Userns) {
         return Err(StepError::new(isolate, "Operation not permitted (injected)").hint(hints::USERNS));
     }
+    let group = isolate.cgroup.as_ref().map(Group::make).transpose()?;
     let (outside, inside) = wire::pair().map_err(|errno| StepError::new("a channel to the box", errno))?;
-    match sys::clone3(isolate::flags(isolate)) {
+    match sys::clone3(isolate::flags(isolate), group.as_ref().map(Group::fd)) {
         Ok(Child::Inside) => box_main(launch, outside, inside),
         Ok(Child::Outside { pid, pidfd }) => {
             drop(inside);
@@ -77,9 +82,12 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
             isolate::write_maps(pid, isolate)?;
             wire::send_order(outside.as_fd(), wire::Order::Proceed, wire::Wait::Yes)
                 .map_err(|err| StepError::new(isolate, format!("the box died at once ({err:?})")))?;
-            Ok(Launched { pid, pidfd, channel: outside })
+            Ok(Launched { pid, pidfd, channel: outside, group })
         }
         Err(errno) => {
+            if let (Some(group), true) = (&group, cgroup::refuses(errno)) {
+                return Err(group.refused(isolate, errno));
+            }
             let error = StepError::new(isolate, errno);
             Err(match error::clone_hint(errno, launch.around) {
                 Some(hint) => error.hint(hint),

@@ -64,7 +64,7 @@ impl Isolated {
 fn explain(step: &RootStep, error: MountError) -> StepError {
     let hint = match (step, &error) {
         // Where capabilities over the new namespaces were taken (Ubuntu's AppArmor switch), the first mounts show it.
-        (RootStep::Rprivate | RootStep::NewRoot, MountError::Errno(_, Errno::PERM | Errno::ACCESS)) => {
+        (RootStep::Rprivate | RootStep::ScratchSpace { .. }, MountError::Errno(_, Errno::PERM | Errno::ACCESS)) => {
             Some(hints::USERNS)
         }
         (RootStep::Proc | RootStep::ProcForNested { .. }, MountError::Errno(_, Errno::PERM)) => Some(hints::PROC),
@@ -75,7 +75,9 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         (RootStep::Overlay { .. }, MountError::Errno("fsconfig lowerdir" | "fsconfig userxattr", Errno::INVAL)) => {
             Some(hints::OVERLAY_KERNEL)
         }
-        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(hints::LAYERS),
+        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL | Errno::OPNOTSUPP)) => {
+            Some(hints::LAYERS)
+        }
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
         }
@@ -86,6 +88,12 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         Some(hint) => error.hint(hint),
         None => error,
     }
+}
+
+/// Attaches a mount on top of all others over "/", which needs no directory of the host: this process's own root stays
+/// the mount below, so that paths of the host still mean the host's until the pivot.
+pub(super) fn over_everything(tree: &OwnedFd) -> std::result::Result<(), Errno> {
+    move_mount(tree, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// A /proc of the own pid namespace; read-only where the kernel grants no other (inside a box that root started with
@@ -159,7 +167,9 @@ impl Builder<'_> {
             RootStep::Mask { at, dir, .. } => self.mask(at, *dir),
             RootStep::PivotRoot => self.pivot(),
             RootStep::DetachOldRoot => {
-                // After pivot_root(".", ".") the old root lies on top of the new one here (pivot_root(2), NOTES).
+                // After pivot_root(".", ".") the old root lies on top of the new one here (pivot_root(2), NOTES), and
+                // on it the scratch space.
+                call("umount2", unmount(".", UnmountFlags::DETACH))?;
                 call("umount2", unmount(".", UnmountFlags::DETACH))?;
                 call("chdir", rustix::process::chdir("/"))
             }
@@ -169,9 +179,7 @@ impl Builder<'_> {
     fn new_root_tmpfs(&mut self) -> Result<()> {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let new = new_file_system("tmpfs", &[("mode", "0755"), ("size", "16m")], attributes)?;
-        // Over "/", which needs no directory of the host: this process's own root stays the mount below, so that paths
-        // of the host still mean the host's until the pivot.
-        call("move_mount", move_mount(&new, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))?;
+        call("move_mount", over_everything(&new))?;
         self.new = Some(new);
         Ok(())
     }
@@ -186,6 +194,7 @@ impl Builder<'_> {
         }
         call("mknodat", mknodat(&scratch, MASK_FILE, FileType::RegularFile, Mode::empty(), 0))?;
         call("mkdirat", mkdirat(&scratch, MASK_DIR, Mode::empty()))?;
+        call("move_mount", over_everything(&scratch))?;
         self.scratch = Some(scratch);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! From policy, facts and findings to the ordered steps.
 
-use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
-use crate::host::Facts;
+use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
+use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
-use crate::policy::{Access, Entry, EntryKind, Finding, Layer, Mode, NetMode, Policy, Section};
+use crate::policy::{Access, Entry, EntryKind, Finding, Layer, Limits, Mode, NetMode, Policy, Section};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -29,12 +29,15 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 
 /// Compiles the plan. `surveys` holds, for the entries that have name rules, what each section of them holds.
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
+    let cgroup = cgroup(&facts.cgroups, &policy.limits);
+    let (processes_by, memory_by) = held_by(facts.is_root(), cgroup.as_ref());
     let mut compiler = Compiler {
         policy,
         facts,
         surveys,
         places: policy.entries.iter().map(|entry| (entry.path.as_os_str().as_bytes(), entry)).collect(),
         steps: Vec::new(),
+        processes_by,
         made: HashSet::new(),
         layers: Vec::new(),
         notices: policy.notices.clone(),
@@ -50,14 +53,20 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     if !policy.degraded.contains(&Layer::Landlock) {
         notices.extend(landlock::lost(facts.landlock_abi));
     }
+    let mut limits = policy.limits.clone();
+    if let Some(group) = &cgroup {
+        limits.memory = group.memory.or(limits.memory);
+        limits.processes = group.processes.or(limits.processes);
+    }
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: isolate(facts, own_net, policy.nested),
+        isolate: isolate(facts, cgroup, own_net, policy.nested),
         root: steps,
         seal: Seal {
-            limits: policy.limits.clone(),
-            processes_by_rlimit: !facts.is_root(),
+            limits,
+            processes_by,
+            memory_by,
             fds: policy.fds.clone(),
             landlock: landlock::plan(policy, facts.landlock_abi),
             seccomp: !policy.degraded.contains(&Layer::Seccomp),
@@ -78,14 +87,40 @@ pub(super) fn ids(facts: &Facts, nested: bool) -> IdMap {
     }
 }
 
-fn isolate(facts: &Facts, own_net: bool, nested: bool) -> Isolate {
-    use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
-    let mut namespaces = vec![User, Mount, Pid, Ipc, Uts, Cgroup];
+/// The group of this box, where the host lets the caller make one and there is something for it to bound.
+pub(super) fn cgroup(cgroups: &Cgroups, limits: &Limits) -> Option<Cgroup> {
+    let Cgroups::Open(found) = cgroups else { return None };
+    let bound = |counted: bool, limit: Option<u64>, ceiling: Option<u64>| {
+        limit.into_iter().chain(ceiling).min().filter(|_| counted)
+    };
+    let memory = bound(found.controllers.memory, limits.memory, found.memory_ceiling);
+    let processes = bound(found.controllers.pids, limits.processes, found.processes_ceiling);
+    let any = memory.is_some() || processes.is_some();
+    any.then(|| Cgroup { parent: found.parent.clone(), memory, processes })
+}
+
+/// What holds the limits on processes and on memory.
+fn held_by(is_root: bool, cgroup: Option<&Cgroup>) -> (By, By) {
+    let bounds = |field: fn(&Cgroup) -> Option<u64>| cgroup.and_then(field).is_some();
+    let processes = match is_root {
+        _ if bounds(|group| group.processes) => By::Cgroup,
+        true => By::PidMax,
+        false => By::Rlimit,
+    };
+    (processes, if bounds(|group| group.memory) { By::Cgroup } else { By::Rlimit })
+}
+
+fn isolate(facts: &Facts, cgroup: Option<Cgroup>, own_net: bool, nested: bool) -> Isolate {
+    use Namespace::{Ipc, Mount, Net, Pid, User, Uts};
+    let mut namespaces = vec![User, Mount, Pid, Ipc, Uts];
+    if cgroup.is_none() {
+        namespaces.push(Namespace::Cgroup);
+    }
     if own_net {
         namespaces.push(Net);
     }
     let ids = ids(facts, nested);
-    Isolate { namespaces, ids, loopback: own_net }
+    Isolate { cgroup, namespaces, ids, loopback: own_net }
 }
 
 struct Compiler<'a> {
@@ -95,6 +130,7 @@ struct Compiler<'a> {
     /// The entries by their paths, which are canonical.
     places: HashMap<&'a [u8], &'a Entry>,
     steps: Vec<RootStep>,
+    processes_by: By,
     /// The directories that the steps make.
     made: HashSet<PathBuf>,
     layers: Vec<PathBuf>,
@@ -104,8 +140,8 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn root(&mut self) {
         self.steps.push(RootStep::Rprivate);
-        self.steps.push(RootStep::NewRoot);
         self.steps.push(RootStep::ScratchSpace { bytes: self.policy.limits.tmp });
+        self.steps.push(RootStep::NewRoot);
         self.skeleton();
         self.steps.push(RootStep::SealRoot);
         for (index, entry) in self.policy.entries.iter().enumerate() {
@@ -255,7 +291,7 @@ impl Compiler<'_> {
             self.steps.push(RootStep::ProcForNested { writable: !self.facts.is_root() });
         }
         self.steps.push(RootStep::Proc);
-        if let (true, Some(processes)) = (self.facts.is_root(), self.policy.limits.processes) {
+        if let (By::PidMax, Some(processes)) = (self.processes_by, self.policy.limits.processes) {
             self.steps.push(RootStep::PidMax { processes });
         }
         self.steps.extend(PROC_READ_ONLY.map(|at| RootStep::ProcReadOnly { at }));
@@ -444,4 +480,61 @@ impl Compiler<'_> {
 
 fn mask_path(step: &RootStep) -> &Path {
     if let RootStep::Mask { at, .. } = step { at } else { Path::new("") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Controllers, Delegation};
+
+    fn open(memory: bool, pids: bool, memory_ceiling: Option<u64>) -> Cgroups {
+        let controllers = Controllers { memory, pids };
+        Cgroups::Open(Delegation { parent: "/g".into(), controllers, memory_ceiling, processes_ceiling: None })
+    }
+
+    fn limits(memory: Option<u64>, processes: Option<u64>) -> Limits {
+        Limits { memory, processes, ..Limits::default_on(1 << 30) }
+    }
+
+    #[test]
+    fn a_group_bounds_what_its_controllers_count() {
+        let both = cgroup(&open(true, true, None), &limits(Some(5), Some(7))).unwrap();
+        assert_eq!((both.memory, both.processes), (Some(5), Some(7)));
+        let line =
+            "cgroup /g/agentbox-PID-RANDOM for the whole box: memory.max 5, no swap, ended as a whole; pids.max 7";
+        assert_eq!(both.to_string(), line);
+        let pids = cgroup(&open(false, true, None), &limits(Some(5), Some(7))).unwrap();
+        assert_eq!((pids.memory, pids.processes), (None, Some(7)));
+        assert_eq!(cgroup(&open(true, true, None), &limits(None, None)), None);
+        assert_eq!(cgroup(&open(false, true, None), &limits(Some(5), None)), None);
+        for closed in [Cgroups::None, Cgroups::Closed(String::new())] {
+            assert_eq!(cgroup(&closed, &limits(Some(5), Some(7))), None);
+        }
+        // A bound of the group that is left goes along.
+        for memory in [None, Some(9)] {
+            assert_eq!(cgroup(&open(true, true, Some(3)), &limits(memory, None)).unwrap().memory, Some(3));
+        }
+    }
+
+    #[test]
+    fn each_limit_says_what_it_covers() {
+        let line = |is_root, group: Option<&Cgroup>| {
+            let (processes_by, memory_by) = held_by(is_root, group);
+            let limits = limits(Some(5), Some(7));
+            let seal =
+                Seal { limits, processes_by, memory_by, fds: vec![], landlock: None, seccomp: true, nested: false };
+            seal.lines().into_iter().find(|(name, _)| *name == "limits").unwrap().1
+        };
+        let both = Cgroup { parent: "/g".into(), memory: Some(5), processes: Some(7) };
+        let whole = line(true, Some(&both));
+        assert!(whole.contains("processes 7, the whole box (cgroup pids.max)"), "{whole}");
+        assert!(
+            whole.contains("memory 5 bytes, the whole box, private places included (cgroup memory.max)"),
+            "{whole}"
+        );
+        let pids = Cgroup { memory: None, ..both };
+        assert!(line(false, Some(&pids)).contains("memory 5 bytes, per process (RLIMIT_DATA)"));
+        assert!(line(false, None).contains("processes 7, the whole box (RLIMIT_NPROC)"));
+        assert!(line(true, None).contains("processes 7, the whole box (pid_max)"));
+    }
 }

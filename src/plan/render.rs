@@ -1,6 +1,6 @@
 //! Steps as text: one line each, the same in `explain` and in an error about the step.
 
-use super::{IdMap, Isolate, Namespace, Plan, RootStep, Seal};
+use super::{By, Cgroup, IdMap, Isolate, Namespace, Plan, RootStep, Seal};
 use crate::policy::Private;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -45,6 +45,20 @@ impl fmt::Display for Isolate {
             }
             IdMap::Own { uid, gid } => write!(f, "uid map: {uid} alone, gid map: {gid} alone, setgroups denied"),
         }
+    }
+}
+
+impl fmt::Display for Cgroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bounds = Vec::new();
+        if let Some(bytes) = self.memory {
+            bounds.push(format!("memory.max {bytes}, no swap, ended as a whole"));
+        }
+        if let Some(processes) = self.processes {
+            bounds.push(format!("pids.max {processes}"));
+        }
+        let parent = shown(&self.parent);
+        write!(f, "cgroup {parent}/agentbox-PID-RANDOM for the whole box: {}", bounds.join("; "))
     }
 }
 
@@ -183,15 +197,32 @@ impl Seal {
         out
     }
 
+    /// What the limit on processes covers, and what holds it.
+    pub fn processes_cover(&self) -> &'static str {
+        match self.processes_by {
+            By::Cgroup => "the whole box (cgroup pids.max)",
+            By::PidMax => "the whole box (pid_max)",
+            By::Rlimit => "the whole box (RLIMIT_NPROC)",
+        }
+    }
+
+    /// What the limit on memory covers, and what holds it.
+    pub fn memory_covers(&self) -> &'static str {
+        match self.memory_by {
+            By::Cgroup => "the whole box, private places included (cgroup memory.max)",
+            By::PidMax | By::Rlimit => "per process (RLIMIT_DATA)",
+        }
+    }
+
     fn limits_line(&self) -> String {
         let limits = &self.limits;
         let show = |value: Option<u64>| value.map_or("unlimited".to_owned(), |value| value.to_string());
+        let held = |limit: String, cover: &str| if limit == "unlimited" { limit } else { format!("{limit}, {cover}") };
+        let memory = limits.memory.map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
         format!(
-            "limits: processes {} ({}), memory {} bytes a process (RLIMIT_DATA), private places {} bytes together, \
-             file size {}, open files {}",
-            show(limits.processes),
-            if self.processes_by_rlimit { "RLIMIT_NPROC" } else { "pid_max" },
-            show(limits.memory),
+            "limits: processes {}; memory {}; private places {} bytes together; file size {}; open files {}",
+            held(show(limits.processes), self.processes_cover()),
+            held(memory, self.memory_covers()),
             limits.tmp,
             show(limits.file_size),
             limits.open_files.map_or("as on the host".to_owned(), |n| n.to_string()),
@@ -202,7 +233,14 @@ impl Seal {
 impl Plan {
     /// All steps in order: stage, name, line.
     pub fn lines(&self) -> Vec<(&'static str, &'static str, String)> {
-        let mut out = vec![("isolate", "clone3", self.isolate.to_string())];
+        let mut out = Vec::new();
+        if let Some(cgroup) = &self.isolate.cgroup {
+            out.push(("isolate", "cgroup", cgroup.to_string()));
+        }
+        out.push(("isolate", "clone3", self.isolate.to_string()));
+        if self.isolate.cgroup.is_some() {
+            out.push(("isolate", "cgroup-namespace", "an own cgroup namespace, whose root is that cgroup".to_owned()));
+        }
         if self.isolate.loopback {
             out.push(("isolate", "loopback", "bring loopback up".to_owned()));
         }

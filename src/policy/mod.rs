@@ -18,7 +18,7 @@ mod toolchain;
 pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, Decision};
 pub use error::PolicyError;
-pub use limits::Limits;
+pub use limits::{Asked, Limits};
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
 pub use record::Record;
 pub use resolve::{Request, resolve};

@@ -1,10 +1,10 @@
 //! The report of one run.
 
 use super::one_line;
-use crate::plan::{Plan, shown};
+use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges};
+use crate::session::{Counts, LayerChanges, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,6 +17,10 @@ pub struct RunReport {
     value: Value,
     granted: Vec<String>,
     degraded: Vec<Layer>,
+    /// Limits of the command line, and what holds them where it is less than a cgroup.
+    held: Vec<String>,
+    /// Limits of the whole box that it ran into.
+    reached: Vec<String>,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -56,6 +60,7 @@ impl RunReport {
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,
             "limits": limits,
+            "reached": [],
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
         });
@@ -65,6 +70,8 @@ impl RunReport {
             value,
             granted: policy.granted.clone(),
             degraded: policy.degraded.clone(),
+            held: held(&plan.seal),
+            reached: Vec::new(),
         }
     }
 
@@ -73,6 +80,18 @@ impl RunReport {
         self.value["session"] = Value::Null;
         self.value["status"] = json!(status);
         self.value["error"] = json!(why);
+    }
+
+    /// The box ran into limits that a cgroup holds.
+    pub fn ran_into(&mut self, reached: Reached, plan: &Plan) {
+        let limits = &plan.seal.limits;
+        if let (true, Some(bytes)) = (reached.memory, limits.memory) {
+            self.reached.push(format!("memory limit of {bytes} bytes reached: the kernel ended the whole box"));
+        }
+        if let (true, Some(processes)) = (reached.processes, limits.processes) {
+            self.reached.push(format!("limit of {processes} processes reached"));
+        }
+        self.value["reached"] = json!(self.reached);
     }
 
     /// Nothing was changed, so no session was kept.
@@ -101,8 +120,23 @@ impl RunReport {
             let lost: Vec<&str> = self.degraded.iter().map(|layer| layer_name(*layer)).collect();
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
+        lines.extend(self.held.iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
         lines
     }
+}
+
+/// What holds the limits that the command line gave, where no cgroup does.
+fn held(seal: &Seal) -> Vec<String> {
+    let limits = &seal.limits;
+    let mut lines = Vec::new();
+    if let (true, Some(processes), false) = (limits.asked.processes, limits.processes, seal.processes_by == By::Cgroup)
+    {
+        lines.push(format!("limit processes={processes}: {}", seal.processes_cover()));
+    }
+    if let (true, Some(bytes), false) = (limits.asked.memory, limits.memory, seal.memory_by == By::Cgroup) {
+        lines.push(format!("limit memory={bytes}: {}", seal.memory_covers()));
+    }
+    lines
 }
 
 /// Does the command see the host's network, as asked or because its own was given up?

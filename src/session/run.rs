@@ -5,7 +5,7 @@ use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
-use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, Surroundings, launch};
+use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use std::cell::OnceCell;
@@ -74,6 +74,8 @@ impl RunError {
 /// A run that ended, with its session where there is one.
 pub struct Finished {
     pub outcome: Outcome,
+    /// The limits of the whole box that it ran into.
+    pub reached: Reached,
     session: Option<Session>,
 }
 
@@ -130,7 +132,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     check_stdio().map_err(RunError::Stdio)?;
     let session = new_session(settings)?;
     match run_in(settings, session.as_ref()) {
-        Ok(outcome) => Ok(Finished { outcome, session }),
+        Ok((outcome, reached)) => Ok(Finished { outcome, reached, session }),
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -141,7 +143,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     }
 }
 
-fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome, RunError> {
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached), RunError> {
     let layers: Vec<LayerDirs> = session
         .iter()
         .flat_map(|session| session.layers())
@@ -159,12 +161,15 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome,
         around: settings.around,
     })
     .map_err(RunError::Launch)?;
-    let Launched { pid, pidfd, channel } = launched;
+    let Launched { pid, pidfd, channel, group } = launched;
     let watched = Watched { pid, pidfd, channel };
     let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    let reached = group.as_ref().map_or(Reached::default(), Group::reached);
+    // The box is gone, and now its group.
+    drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok(outcome)
+    Ok((outcome, reached))
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
