@@ -35,6 +35,10 @@ pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, st
         })?;
         surveys.push((index, sections));
     }
+    policy.check_tier(facts, &surveys).map_err(|err| {
+        let hint = err.hint();
+        Failure::new(status, err).hint(hint)
+    })?;
     Ok(plan::compile(policy, facts, &surveys, command))
 }
 

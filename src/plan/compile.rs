@@ -1,6 +1,6 @@
 //! From policy, facts and findings to the ordered steps.
 
-use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
+use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock, tier};
 use crate::host::Facts;
 use crate::path::{Kind, is_at_or_below};
 use crate::policy::{Entry, EntryKind, Finding, Layer, Mode, NetMode, Policy, Section};
@@ -34,7 +34,10 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
             compiler.notices.push(format!("nested as root: the command has uid {} inside", super::NOBODY));
         }
     }
-    compiler.root();
+    let bare = policy.without_mounts();
+    if !bare {
+        compiler.root();
+    }
     let Compiler { steps, layers, mut notices, .. } = compiler;
     if !policy.degraded.contains(&Layer::Landlock) {
         notices.extend(landlock::lost(facts.landlock_abi));
@@ -42,7 +45,7 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: isolate(facts, own_net, policy.nested),
+        isolate: if bare { tier::isolate() } else { isolate(facts, own_net, policy.nested) },
         root: steps,
         seal: Seal {
             limits: policy.limits.clone(),
@@ -51,9 +54,13 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
             landlock: landlock::plan(policy, facts.landlock_abi),
             seccomp: !policy.degraded.contains(&Layer::Seccomp),
             nested: policy.nested,
+            refused: tier::refused(policy, facts.landlock_abi),
+            on_the_host: bare,
         },
         exec: Exec { command, environment: policy.environment.clone(), cwd: policy.cwd.clone() },
         time_limit: policy.limits.time,
+        tmp: policy.tmp.clone(),
+        lost: tier::lost(policy, facts),
         notices,
     }
 }

@@ -34,6 +34,9 @@ impl fmt::Display for Namespace {
 
 impl fmt::Display for Isolate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespaces.is_empty() {
+            return write!(f, "fork: no namespaces, no id maps");
+        }
         let names: Vec<String> = self.namespaces.iter().map(Namespace::to_string).collect();
         write!(f, "clone3: new namespaces {}; ", names.join(", "))?;
         match &self.ids {
@@ -44,6 +47,7 @@ impl fmt::Display for Isolate {
                 write!(f, "uid and gid map: every id that the caller's namespace has, root as {}", super::NOBODY)
             }
             IdMap::Own { uid, gid } => write!(f, "uid map: {uid} alone, gid map: {gid} alone, setgroups denied"),
+            IdMap::Kept => write!(f, "no id maps"),
         }
     }
 }
@@ -142,7 +146,8 @@ impl Seal {
     /// The steps of the third stage, one line each, in order.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let mut out = Vec::new();
-        out.push(("capabilities", "drop all capabilities from all five sets, lock securebits".to_owned()));
+        let sets = if self.on_the_host { " (the bounding set where CAP_SETPCAP is held)" } else { "" };
+        out.push(("capabilities", format!("drop all capabilities from all five sets, lock securebits{sets}")));
         out.push(("no-new-privs", "no_new_privs".to_owned()));
         out.push(("limits", self.limits_line()));
         let kept: Vec<String> = self.fds.iter().map(i32::to_string).collect();
@@ -165,15 +170,17 @@ impl Seal {
                     };
                     format!(", tcp connect {}, tcp bind {}", list(&ports.connect), list(&ports.bind))
                 });
-                out.push((
-                    "landlock",
-                    format!("landlock ABI {}: {files}, scopes abstract unix sockets and signals{ports}", plan.abi),
-                ));
+                let ports = if plan.no_tcp { ", no tcp".to_owned() } else { ports };
+                // Older ABIs are refused but in the tier without namespaces.
+                let scopes =
+                    if plan.abi >= 6 { "scopes abstract unix sockets and signals" } else { "no scopes before ABI 6" };
+                out.push(("landlock", format!("landlock ABI {}: {files}, {scopes}{ports}", plan.abi)));
             }
             None => out.push(("landlock", "landlock: given up by --degraded".to_owned())),
         }
         if self.seccomp {
-            out.push(("seccomp", format!("seccomp: foreign ABIs killed, {} rules", super::DENIED.len())));
+            let rules = super::DENIED.len() + self.refused.iter().map(|list| list.len()).sum::<usize>();
+            out.push(("seccomp", format!("seccomp: foreign ABIs killed, {rules} rules")));
         } else {
             out.push(("seccomp", "seccomp: given up by --degraded".to_owned()));
         }
@@ -184,13 +191,18 @@ impl Seal {
     fn limits_line(&self) -> String {
         let limits = &self.limits;
         let show = |value: Option<u64>| value.map_or("unlimited".to_owned(), |value| value.to_string());
+        let (tmp, by) = match (self.on_the_host, self.processes_by_rlimit) {
+            (false, true) => (format!("{} bytes together", limits.tmp), "RLIMIT_NPROC"),
+            (false, false) => (format!("{} bytes together", limits.tmp), "pid_max"),
+            // Without a user namespace of its own the kernel counts whatever the user runs.
+            (true, true) => ("not bounded".to_owned(), "RLIMIT_NPROC, all of the user's counted"),
+            (true, false) => ("not bounded".to_owned(), "not in force: RLIMIT_NPROC does not bind root"),
+        };
         format!(
-            "limits: processes {} ({}), memory {} bytes a process (RLIMIT_DATA), private places {} bytes together, \
+            "limits: processes {} ({by}), memory {} bytes a process (RLIMIT_DATA), private places {tmp}, \
              file size {}, open files {}",
             show(limits.processes),
-            if self.processes_by_rlimit { "RLIMIT_NPROC" } else { "pid_max" },
             show(limits.memory),
-            limits.tmp,
             show(limits.file_size),
             limits.open_files.map_or("as on the host".to_owned(), |n| n.to_string()),
         )
@@ -200,7 +212,11 @@ impl Seal {
 impl Plan {
     /// All steps in order: stage, name, line.
     pub fn lines(&self) -> Vec<(&'static str, &'static str, String)> {
-        let mut out = vec![("isolate", "clone3", self.isolate.to_string())];
+        let start = if self.isolate.namespaces.is_empty() { "fork" } else { "clone3" };
+        let mut out = vec![("isolate", start, self.isolate.to_string())];
+        if let Some(tmp) = &self.tmp {
+            out.push(("isolate", "tmpdir", format!("{}: TMPDIR, made for this run and removed with it", shown(tmp))));
+        }
         if self.isolate.loopback {
             out.push(("isolate", "loopback", "bring loopback up".to_owned()));
         }

@@ -17,6 +17,7 @@ pub struct RunReport {
     value: Value,
     granted: Vec<String>,
     degraded: Vec<Layer>,
+    lost: Vec<String>,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -55,6 +56,7 @@ impl RunReport {
             "granted": policy.granted,
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,
+            "lost": plan.lost,
             "limits": limits,
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
@@ -65,6 +67,7 @@ impl RunReport {
             value,
             granted: policy.granted.clone(),
             degraded: policy.degraded.clone(),
+            lost: plan.lost.clone(),
         }
     }
 
@@ -101,6 +104,7 @@ impl RunReport {
             let lost: Vec<&str> = self.degraded.iter().map(|layer| layer_name(*layer)).collect();
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
+        lines.extend(self.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
         lines
     }
 }
@@ -113,6 +117,9 @@ fn host_net(policy: &Policy) -> bool {
 /// What is said before a run about its policy.
 pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
     let mut lines = Vec::new();
+    if policy.without_mounts() {
+        lines.push("agentbox: no mounts and no namespaces: Landlock, seccomp and the roots alone".to_owned());
+    }
     if host_net(policy) {
         let reach = if policy.ports.connect.is_empty() {
             "every host, and services on its loopback, can be reached".to_owned()

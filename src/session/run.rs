@@ -4,6 +4,7 @@ use super::changes::{self, ChangesError};
 use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
+use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
 use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, Surroundings, launch};
 use crate::plan::Plan;
@@ -120,6 +121,8 @@ impl Finished {
 pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     check_stdio().map_err(RunError::Stdio)?;
     let session = new_session(settings)?;
+    // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
+    let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
         Ok(outcome) => Ok(Finished { outcome, session }),
         Err(err) => {
@@ -151,7 +154,8 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome,
     })
     .map_err(RunError::Launch)?;
     let Launched { pid, pidfd, channel } = launched;
-    let watched = Watched { pid, pidfd, channel };
+    let asked_to_end = settings.plan.isolate.namespaces.is_empty();
+    let watched = Watched { pid, pidfd, channel, asked_to_end };
     let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
