@@ -73,7 +73,9 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
         Outcome::Failed(refused) => {
             let mut failure = Failure::new(Status(refused.kind.status()), anyhow::anyhow!("{}", refused.text));
             failure.hints.clone_from(&refused.hints);
-            if refused.kind.status() == Status::NOT_FOUND.0 {
+            // Without mounts what is not granted is there, and cannot be executed.
+            let barred = policy.without_mounts() && refused.kind.status() == Status::CANNOT_EXECUTE.0;
+            if barred || refused.kind.status() == Status::NOT_FOUND.0 {
                 failure.hints.extend(missing_because_of(&policy, &args.command));
             }
             finished.discard().map_err(failure_of_store)?;

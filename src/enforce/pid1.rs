@@ -78,12 +78,7 @@ pub fn hide() -> Result<(), Errno> {
 
 /// Forks the command and stays as pid 1 until it ended. `command` runs in the child, in a process group of its own,
 /// with no signal blocked, and returns only when the command could not be executed.
-pub fn run(
-    channel: OwnedFd,
-    terminal: Option<Terminal>,
-    scope: Scope,
-    command: impl FnOnce() -> Failure,
-) -> ! {
+pub fn run(channel: OwnedFd, terminal: Option<Terminal>, scope: Scope, command: impl FnOnce() -> Failure) -> ! {
     match Init::start(channel.as_fd(), terminal, scope, command) {
         Ok(init) => init.stay(),
         Err((doing, errno)) => {

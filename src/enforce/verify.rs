@@ -7,15 +7,15 @@ use crate::plan::Seal;
 pub(super) fn read_back(plan: &Seal) -> Result<(), StepError> {
     let step = "read /proc/self/status back";
     let status = std::fs::read("/proc/self/status").map_err(|err| StepError::new(step, err))?;
-    check(&String::from_utf8_lossy(&status), plan.seccomp, plan.on_the_host).map_err(|cause| StepError::new(step, cause))
+    check(&String::from_utf8_lossy(&status), plan.seccomp, plan.on_the_host)
+        .map_err(|cause| StepError::new(step, cause))
 }
 
 /// `keeps_bounding`: the bounding set may be what it was, for it could not be dropped; with every other set empty and
 /// no_new_privs it bounds nothing.
 fn check(status: &str, seccomp: bool, keeps_bounding: bool) -> Result<(), String> {
     let zero = |name: &'static str| (name, "0000000000000000");
-    let mut wanted =
-        vec![zero("CapInh"), zero("CapPrm"), zero("CapEff"), zero("CapAmb"), ("NoNewPrivs", "1")];
+    let mut wanted = vec![zero("CapInh"), zero("CapPrm"), zero("CapEff"), zero("CapAmb"), ("NoNewPrivs", "1")];
     if !keeps_bounding {
         wanted.push(zero("CapBnd"));
     }

@@ -37,7 +37,7 @@ pub(super) fn lost(policy: &Policy, facts: &Facts) -> Vec<String> {
          names, sizes and modes of every file can be asked for; chmod, chown and times are the host's to refuse, outside \
          of the roots as well; no pseudo-terminals"
             .to_owned(),
-        "pid namespace: /proc shows the host's processes with their command lines (not environment, memory or files); \
+        "pid namespace: /proc shows the host's processes with their command lines, the launcher's too (not environment, memory or files); \
          priorities of the user's other processes can be changed; what the command leaves running is hunted, not ended by \
          the kernel, and outlives a killed agentbox-init"
             .to_owned(),
@@ -47,7 +47,9 @@ pub(super) fn lost(policy: &Policy, facts: &Facts) -> Vec<String> {
         network(policy, facts.landlock_abi),
     ];
     if facts.is_root() {
-        lost.push("user namespace: root stays root without capabilities, and no limit on processes binds it".to_owned());
+        lost.push(
+            "user namespace: root stays root without capabilities, and no limit on processes binds it".to_owned(),
+        );
     } else {
         lost.push(
             "user namespace: the limit on processes counts all of the user's; the bounding set stays as it was, without \
@@ -65,13 +67,16 @@ pub(super) fn lost(policy: &Policy, facts: &Facts) -> Vec<String> {
 }
 
 fn network(policy: &Policy, abi: u32) -> String {
-    let paths = if abi >= PATH_SOCKETS { "" } else { ", and so is every unix socket by its path (D-Bus, Docker)" };
+    let paths =
+        if abi >= PATH_SOCKETS { "" } else { ", and so is every unix socket by its path (D-Bus, Docker: ways out)" };
     match (policy.without_sockets(), abi >= PATH_SOCKETS) {
         (false, _) => format!("network namespace: the host's network is open, as asked{paths}"),
         (true, true) => "network namespace: sockets but unix ones are refused instead, loopback included".to_owned(),
-        (true, false) => "network namespace: sockets but unix ones are refused instead, loopback included; connect(2) and \
+        (true, false) => {
+            "network namespace: sockets but unix ones are refused instead, loopback included; connect(2) and \
              unix datagrams are refused as well"
-            .to_owned(),
+                .to_owned()
+        }
     }
 }
 
@@ -85,7 +90,8 @@ const fn none_of(name: &'static str, arg: u8, values: &'static [u64], why: &'sta
 
 const IPC: &str = "System V IPC and message queues are the host's";
 const OTHERS: &str = "changes the user's other processes, which no signal scope keeps";
-const ATTRIBUTES: &str = "changes attributes outside of the roots: Landlock judges no path here; by descriptor it works";
+const ATTRIBUTES: &str =
+    "changes attributes outside of the roots: Landlock judges no path here; by descriptor it works";
 const DATAGRAM: &str = "a datagram needs no connect(2): it would reach the host's sockets";
 
 /// What a namespace or a mount would have bounded.
@@ -118,7 +124,8 @@ pub const ON_THE_HOST: &[Denied] = &[
 ];
 
 /// `--net none` without a network namespace.
-pub const WITHOUT_NETWORK: &[Denied] = &[none_of("socket", 0, &[1], "no network was granted, and there is no namespace")];
+pub const WITHOUT_NETWORK: &[Denied] =
+    &[none_of("socket", 0, &[1], "no network was granted, and there is no namespace")];
 
 /// The same below Landlock ABI 9: a path socket of the host (Docker's) is a way out.
 pub const WITHOUT_PATH_SOCKETS: &[Denied] = &[

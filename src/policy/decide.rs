@@ -154,9 +154,12 @@ impl Policy {
                 self.outside(path, access)
             }
             (EntryKind::EmptyHome, Access::Write) => self.outside(path, access),
-            (EntryKind::Proc, Access::Read) if self.without_mounts() => {
-                self.allowed(entry, path, access, "the host's /proc, without what the kernel keeps to a process itself:")
-            }
+            (EntryKind::Proc, Access::Read) if self.without_mounts() => self.allowed(
+                entry,
+                path,
+                access,
+                "the host's /proc, without what the kernel keeps to a process itself:",
+            ),
             (EntryKind::Proc, Access::Read) => self.allowed(entry, path, access, "the box's own /proc"),
             (EntryKind::Proc, Access::Write) if self.without_mounts() => {
                 self.denied(path.into(), access, "the host's /proc is read-only", "--degraded mounts", None)

@@ -93,15 +93,17 @@ impl Policy {
             let text = format!(
                 "--socket needs Landlock ABI {PATH_SOCKETS} here, this kernel has {abi}: connect(2) is refused as a whole"
             );
-            return refused(&text, "leave --socket out, or add --net host, with which every socket of the host is reachable");
+            return refused(
+                &text,
+                "leave --socket out, or add --net host, with which every socket of the host is reachable",
+            );
         }
         Ok(())
     }
 
     /// Rules of Landlock add up from the top: below a grant nothing can be granted less.
     fn check_nesting(&self) -> Result<(), PolicyError> {
-        let writable =
-            |kind: &EntryKind| matches!(kind, EntryKind::Rw | EntryKind::Scratch | EntryKind::Private(_));
+        let writable = |kind: &EntryKind| matches!(kind, EntryKind::Rw | EntryKind::Scratch | EntryKind::Private(_));
         let readable = |kind: &EntryKind| writable(kind) || matches!(kind, EntryKind::Ro | EntryKind::System);
         for entry in &self.entries {
             let weaker = |above: &&Entry| {
@@ -152,9 +154,11 @@ impl Policy {
             (found.path.clone(), why)
         });
         // What cannot be searched may hold anything, and whoever owns it can open it for the search later.
-        let blind = section.findings.notices.iter().map(|notice| {
-            (notice.path.clone(), format!("cannot be searched for hidden names: {}", notice.errno))
-        });
+        let blind = section
+            .findings
+            .notices
+            .iter()
+            .map(|notice| (notice.path.clone(), format!("cannot be searched for hidden names: {}", notice.errno)));
         found.chain(blind).collect()
     }
 
