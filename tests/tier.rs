@@ -1,6 +1,6 @@
 //! The tier without mounts (`--live --degraded mounts`): Landlock and seccomp alone, where user namespaces are refused and
 //! where they are not. Each refusal has its positive twin in the same run or without the box.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at the first surprise")]
 
 mod support;
 
@@ -448,7 +448,8 @@ fn an_interrupt_and_a_stop_reach_the_command_alone() {
     let program = support::program();
     let words = [&[program.as_str()], TIER, &["-q", "--", "sh", "-c"]].concat();
     let mut command = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
-    command.push_str(" 'trap \"echo got INT\" INT; echo up; while :; do sleep 0.1; done'\n");
+    command
+        .push_str(" 'trap \"echo got INT\" INT; trap \"echo went on\" CONT; echo up; while :; do sleep 0.1; done'\n");
     let mut shell = Pty::shell();
     shell.send(&command);
     shell.expect("up\r\n");
@@ -457,6 +458,7 @@ fn an_interrupt_and_a_stop_reach_the_command_alone() {
     shell.send("\x1a");
     shell.expect("READY> ");
     shell.send("fg\n");
+    shell.expect("went on\r\n");
     shell.send("\x03");
     shell.expect("got INT");
     shell.send("\x1a");
