@@ -366,11 +366,11 @@ print(\"size\", os.get_terminal_size(fd).lines, os.fstat(fd).st_rdev==os.fstat(0
 /// A real screen: tmux, with a real editor in it.
 #[test]
 fn an_editor_under_tmux_stops_resizes_and_comes_back() {
-    if !has("tmux") || !has("vim") {
+    if !has("tmux") || !has("vi") {
         return;
     }
     let screen = Tmux::start();
-    screen.keys(&[&format!("clear; stty -a >before; {} vim -u NONE note", prefix_text()), "Enter"]);
+    screen.keys(&[&format!("clear; stty -a >before; {} vi -u NONE note", prefix_text()), "Enter"]);
     screen.shows("~");
     screen.keys(&["ihello", "Escape", "C-z"]);
     screen.shows("Stopped");
@@ -382,6 +382,8 @@ fn an_editor_under_tmux_stops_resizes_and_comes_back() {
     screen.resize(60, 9);
     wait_until("a screen of 9 lines", 5.0, || screen.text().lines().filter(|line| line.starts_with('~')).count() == 7);
     screen.keys(&[":wq", "Enter"]);
+    // Keys that come earlier are still the editor's.
+    screen.shows("OUT>");
     screen.keys(&["clear; cat note; stty -a | sed 's/rows.*columns [0-9]*//' >after; stty size", "Enter"]);
     screen.shows("hello\n9 60");
     let state = |name: &str| std::fs::read_to_string(support::project().join(name)).unwrap();
@@ -448,4 +450,91 @@ fn nothing_can_be_typed_for_the_outer_shell() {
     let before = pty.expect("READY> ");
     let after = pty.rest();
     assert!(before.is_empty() && after.is_empty(), "{before:?} {after:?}");
+}
+
+/// The command's input is a pipe and its keys come from /dev/tty: it gets the terminal when it asks.
+#[test]
+fn a_pager_inside_reads_a_pipe_and_keys() {
+    if !has("tmux") || !has("less") {
+        return;
+    }
+    let screen = Tmux::start();
+    screen.keys(&[&format!("clear; seq 300 | {} less", prefix_text()), "Enter"]);
+    screen.shows("\n23\n:");
+    screen.keys(&["G"]);
+    screen.shows("300\n(END)");
+    screen.keys(&["C-z"]);
+    screen.shows("Stopped");
+    screen.keys(&["clear; fg", "Enter"]);
+    screen.shows("300\n(END)");
+    screen.keys(&["q"]);
+    screen.shows("OUT>");
+    screen.keys(&["clear; echo works-$((6*7))", "Enter"]);
+    screen.shows("works-42");
+}
+
+#[test]
+fn a_shell_inside_whose_output_is_a_pipe_gets_the_terminal() {
+    let mut pty = Pty::shell();
+    pty.send(&format!("{} env PS1='INNER> ' bash --norc --noprofile -i 2>&1 | cat\n", prefix_text()));
+    pty.expect("INNER> ");
+    pty.send("sleep 30\n");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    pty.send("\x1a");
+    pty.expect("Stopped");
+    pty.expect("INNER> ");
+    pty.send("fg\n");
+    pty.expect("sleep 30\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    pty.send("\x03");
+    pty.expect("INNER> ");
+    pty.send("exit 0\n");
+    pty.expect("READY> ");
+    pty.send("echo works-$((6*7))\n");
+    pty.expect("works-42");
+}
+
+/// timeout(1) makes its child a background group, which stops as soon as it reads: it must end all the same.
+#[test]
+fn a_caller_with_a_time_limit_ends_a_stopped_box() {
+    let mark = mark();
+    let mut pty = Pty::shell();
+    pty.send(&format!("timeout 1 {} sh -c 'sleep {mark} & read x'; echo status-$?\n", prefix_text()));
+    let said = pty.expect("status-1");
+    assert!(pty.rest().starts_with("24"), "{said}");
+    assert_eq!(alive(&mark), Vec::<i32>::new());
+}
+
+/// `$(agentbox run ...)`, and one box after the other in a script without job control.
+#[test]
+fn boxes_one_after_the_other_in_a_script_leave_it_the_terminal() {
+    let mut pty = Pty::shell();
+    let agentbox = prefix_text();
+    let script = file(
+        "script.sh",
+        &format!(
+            "{agentbox} true\nread a\nb=$({agentbox} sh -c 'read b </dev/tty; echo $b')\nread c\n{agentbox} sh -c 'read d; echo inside-$d'\necho $a-$b-$c\n"
+        ),
+    );
+    pty.send(&format!("sh {script}\n"));
+    for word in ["one\n", "two\n", "three\n", "four\n"] {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        pty.send(word);
+    }
+    pty.expect("inside-four");
+    pty.expect("one-two-three");
+    pty.expect("READY> ");
+}
+
+/// The terminal hangs up under a shell with jobs of its own.
+#[test]
+fn a_hangup_ends_a_shell_inside_and_its_jobs() {
+    let mark = mark();
+    let mut pty = Pty::shell();
+    pty.send(&box_line("env PS1='INNER> ' bash --norc --noprofile -i"));
+    pty.expect("INNER> ");
+    pty.send(&format!("sleep {mark} & nohup sleep {mark} & sleep {mark}\n"));
+    wait_until("the marked processes", 5.0, || alive(&mark).len() == 3);
+    drop(pty);
+    wait_until("no process", 1.5, || alive(&mark).is_empty());
 }

@@ -21,7 +21,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let system = System::probe();
     let isolate = isolate(&facts);
     let (attempts, state) = examine(env.state_dir().as_deref(), &isolate, facts.landlock_abi);
-    let diagnosis = diagnose(&system, &attempts, &state, surroundings(env) == Surroundings::Box);
+    let diagnosis = diagnose(&system, &facts.cgroups, &attempts, &state, surroundings(env) == Surroundings::Box);
     out::print(|out| {
         if args.json {
             writeln!(out, "{}", crate::report::doctor_json(&diagnosis))

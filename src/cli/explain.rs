@@ -33,6 +33,7 @@ pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, st
                 anyhow::anyhow!("{}: cannot search {} for hidden names: {errno}", entry.origin, entry.path.display());
             Failure::new(status, error).hint("a root must be readable: what cannot be searched cannot be hidden in")
         })?;
+        refuse_what_cannot_be_hidden_in(policy, entry, &sections, status)?;
         surveys.push((index, sections));
     }
     policy.check_tier(facts, &surveys).map_err(|err| {
@@ -40,6 +41,37 @@ pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, st
         Failure::new(status, err).hint(hint)
     })?;
     Ok(plan::compile(policy, facts, &surveys, command))
+}
+
+/// What the survey found that no plan can hold.
+fn refuse_what_cannot_be_hidden_in(
+    policy: &Policy,
+    entry: &Entry,
+    sections: &[Section],
+    status: Status,
+) -> Result<(), Failure> {
+    if let Some(notice) = sections.iter().flat_map(|section| &section.findings.notices).next() {
+        let path = notice.path.display();
+        let error = anyhow::anyhow!("{}: cannot search {path} for hidden names: {}", entry.origin, notice.errno);
+        return Err(
+            Failure::new(status, error).hint("what cannot be searched cannot be hidden in: name a narrower root")
+        );
+    }
+    let overlay = policy.mode == Mode::DryRun && entry.kind == EntryKind::Rw;
+    if let (true, Some(mount)) = (overlay, sections.get(1)) {
+        let (root, mount) = (entry.path.display(), mount.path.display());
+        let error = anyhow::anyhow!("{}: no dry run of {root}: {mount} is mounted in it", entry.origin);
+        return Err(Failure::new(status, error)
+            .hint("the kernel makes no overlay over a tree with a mount in it: use --live, or name a narrower root"));
+    }
+    // A file has no directory to lay an overlay over, unless a writable root around it is one.
+    let file = entry.file != Some(crate::path::Kind::Dir);
+    let around = entry.path.parent().and_then(|parent| policy.entry_at(parent));
+    if overlay && file && !around.is_some_and(|around| around.kind == EntryKind::Rw) {
+        let error = anyhow::anyhow!("{}: no dry run of the single file {}", entry.origin, entry.path.display());
+        return Err(Failure::new(status, error).hint("use --live, or name its directory with --rw"));
+    }
+    Ok(())
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {

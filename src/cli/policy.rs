@@ -109,7 +109,7 @@ impl PolicyArgs {
             cwd: env.cwd.clone(),
             chdir: self.chdir.clone(),
             vars: env.vars.clone(),
-            own_dirs: env.state_dir().into_iter().chain(env.config_dir()).collect(),
+            own_dirs: own_dirs(env, &facts),
             grant_home: self.grant_home,
             tmp_dir: tmp_dir(env),
             fds: self.fd.clone(),
@@ -233,6 +233,23 @@ fn tmp_dir(env: &Env) -> PathBuf {
     let uid = rustix::process::getuid().as_raw();
     let base = env.state_dir().map_or_else(|| PathBuf::from(format!("/var/tmp/agentbox-{uid}")), |dir| dir.join("tmp"));
     base.join(format!("{number:016x}"))
+}
+
+/// Everything of agentbox's that no command may see: state and configuration as the environment says and as they are
+/// without it, and what links among the user's profiles lead to.
+fn own_dirs(env: &Env, facts: &Facts) -> Vec<PathBuf> {
+    let usual =
+        facts.account.home.iter().flat_map(|home| [home.join(".local/state/agentbox"), home.join(".config/agentbox")]);
+    let mut dirs: Vec<PathBuf> = env.state_dir().into_iter().chain(env.config_dir()).chain(usual).collect();
+    let profiles = env.config_dir().and_then(|dir| std::fs::read_dir(dir.join("profiles")).ok());
+    let links = profiles.into_iter().flatten().flatten().map(|entry| entry.path());
+    let targets: Vec<PathBuf> = links
+        .filter(|path| matches!(crate::path::identity(path), Ok((_, rustix::fs::FileType::Symlink))))
+        .filter_map(|path| crate::path::resolve(&path, Path::new("/")).ok())
+        .map(|found| found.path.into_path_buf())
+        .collect();
+    dirs.extend(targets);
+    dirs
 }
 
 fn with_hint(failure: Failure, hint: Option<String>) -> Failure {

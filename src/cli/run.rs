@@ -68,6 +68,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
     let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
     let finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
+    report.ran_into(finished.reached, &plan);
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {
@@ -228,12 +229,20 @@ fn failure_of_store(err: crate::session::StoreError) -> Failure {
 }
 
 fn open_report(path: &PathBuf) -> Result<std::fs::File, Failure> {
-    std::fs::File::create(path).map_err(|err| {
-        Failure::new(Status::REFUSED, anyhow::anyhow!("--report: cannot write {}: {err}", path.display()))
-    })
+    use rustix::fs::{Mode, OFlags};
+    // Not through a link that a repository brought, never waiting on a FIFO; and emptied only when it is written.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let bad = |why: &dyn std::fmt::Display| {
+        Failure::new(Status::REFUSED, anyhow::anyhow!("--report: cannot write {}: {why}", path.display()))
+            .hint("name a regular file in a directory of yours, not a link")
+    };
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|errno| bad(&errno))?;
+    Ok(std::fs::File::from(file))
 }
 
 fn write_report(mut file: std::fs::File, report: &RunReport) {
+    // A terminal or a pipe cannot be emptied, and need not be.
+    file.set_len(0).ok();
     if let Err(err) = writeln!(file, "{}", report.json()) {
         say(&format!("agentbox: --report: {err}"));
     }

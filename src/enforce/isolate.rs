@@ -89,6 +89,11 @@ impl Trusted {
     }
 
     pub fn isolate(self, isolate: &Isolate, injected: Option<Injected>) -> Result<Isolated, StepError> {
+        if isolate.cgroup.is_some() {
+            // Made by clone3, its root would be the supervisor's group (cgroup_namespaces(7)).
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWCGROUP)
+                .map_err(|errno| StepError::new("an own cgroup namespace", errno))?;
+        }
         if isolate.loopback {
             let step = "bring loopback up";
             if injected == Some(Injected::Netns) {

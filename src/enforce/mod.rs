@@ -1,6 +1,7 @@
 //! Executes a plan, stage by stage: trusted > isolated > rooted > unprivileged > sealed > exec. Each stage consumes the
 //! one before, so that a wrong order cannot be written. It decides nothing and adds no step that the plan lacks.
 
+mod cgroup;
 mod descendants;
 mod error;
 mod exec;
@@ -16,6 +17,7 @@ mod verify;
 mod whiteout;
 pub mod wire;
 
+pub use cgroup::{Group, Reached};
 pub use error::{StepError, Surroundings};
 pub use probe::{prepare_lower, probe};
 
@@ -47,6 +49,8 @@ pub struct Launched {
     pub pid: i32,
     pub pidfd: OwnedFd,
     pub channel: OwnedFd,
+    /// Gone when dropped, once the box is.
+    pub group: Option<Group>,
 }
 
 /// What a launch needs beside the plan.
@@ -70,9 +74,11 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
     if launch.injected == Some(Injected::Userns) && !bare {
         return Err(StepError::new(isolate, "Operation not permitted (injected)").hint(hints::USERNS));
     }
+    let group = isolate.cgroup.as_ref().map(Group::make).transpose()?;
     let (outside, inside) = wire::pair().map_err(|errno| StepError::new("a channel to the box", errno))?;
+    let group_fd = group.as_ref().map(Group::fd);
     // clone3 is what some containers refuse; without namespaces fork does.
-    match if bare { sys::fork_with_pidfd() } else { sys::clone3(isolate::flags(isolate)) } {
+    match if bare { sys::fork_with_pidfd() } else { sys::clone3(isolate::flags(isolate), group_fd) } {
         Ok(Child::Inside) => box_main(launch, outside, inside),
         Ok(Child::Outside { pid, pidfd }) => {
             drop(inside);
@@ -80,9 +86,12 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
             isolate::write_maps(pid, isolate)?;
             wire::send_order(outside.as_fd(), wire::Order::Proceed, wire::Wait::Yes)
                 .map_err(|err| StepError::new(isolate, format!("the box died at once ({err:?})")))?;
-            Ok(Launched { pid, pidfd, channel: outside })
+            Ok(Launched { pid, pidfd, channel: outside, group })
         }
         Err(errno) => {
+            if let (Some(group), true) = (&group, cgroup::refuses(errno)) {
+                return Err(group.refused(isolate, errno));
+            }
             let error = StepError::new(isolate, errno);
             Err(match error::clone_hint(errno, launch.around) {
                 Some(hint) => error.hint(hint),

@@ -126,6 +126,20 @@ pub(super) fn forbidden_on(fd: &OwnedFd) -> Result<MountAttrFlags> {
     Ok(forbidden)
 }
 
+/// Without attributes of the user's an overlay comes up all the same, and then fails where a directory is replaced. A
+/// tmpfs has them since Linux 6.6.
+fn keeps_attributes(upper: &OwnedFd) -> Result<()> {
+    // By name, for a descriptor of O_PATH has no attributes.
+    match rustix::fs::getxattr(by_fd(upper.as_fd()), "user.overlay.opaque", &mut [0_u8; 1][..]) {
+        Err(Errno::OPNOTSUPP) => Err(MountError::Errno("user attributes", Errno::OPNOTSUPP)),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn by_fd(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
 /// An overlay of `lowers` (topmost first) under an optional upper layer with its work directory.
 ///
 /// Layers go in by descriptor, as /proc/self/fd/N: no character of a path needs escaping, no name of the host shows in
@@ -135,15 +149,17 @@ pub(super) fn overlay(
     upper: Option<(&OwnedFd, &OwnedFd)>,
     inherited: MountAttrFlags,
 ) -> Result<OwnedFd> {
-    let by_fd = |fd: BorrowedFd<'_>| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    if let Some((upper, _)) = upper {
+        keeps_attributes(upper)?;
+    }
     let fs = call("fsopen overlay", fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC))?;
     // In a user namespace overlay keeps its marks in user.overlay.*, the only attributes it may set there.
     call("fsconfig userxattr", fsconfig_set_flag(fs.as_fd(), "userxattr"))?;
     // Inode numbers that do not change when a file is copied up.
     call("fsconfig xino", fsconfig_set_string(fs.as_fd(), "xino", "on"))?;
-    for lower in lowers {
-        call("fsconfig lowerdir", fsconfig_set_string(fs.as_fd(), "lowerdir+", by_fd(*lower)))?;
-    }
+    // One string for all, which takes no more than 255 bytes: `lowerdir+` would want Linux 6.5.
+    let lowers: Vec<String> = lowers.iter().map(|lower| by_fd(*lower)).collect();
+    call("fsconfig lowerdir", fsconfig_set_string(fs.as_fd(), "lowerdir", lowers.join(":")))?;
     if let Some((upper, work)) = upper {
         call("fsconfig upperdir", fsconfig_set_string(fs.as_fd(), "upperdir", by_fd(upper.as_fd())))?;
         call("fsconfig workdir", fsconfig_set_string(fs.as_fd(), "workdir", by_fd(work.as_fd())))?;

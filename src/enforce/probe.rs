@@ -5,14 +5,14 @@ use super::isolate::{self, Trusted};
 use super::mount::{
     MountError, attach_at, call, clone_tree, new_file_system, overlay, relative, set_attributes, source,
 };
-use super::root::{Rooted, fresh_proc};
-use super::{LayerDirs, StepError, landlock, pid1, seccomp, wire};
+use super::root::{Rooted, fresh_proc, over_everything};
+use super::{Group, LayerDirs, StepError, landlock, pid1, seccomp, wire};
 use crate::plan::doctor::{Attempt, Refused, Trial};
-use crate::plan::{Isolate, LandlockPlan, Namespace, PathRule, Rights};
+use crate::plan::{Cgroup, Isolate, LandlockPlan, Namespace, PathRule, Rights};
 use crate::sys::{self, Child, CloneFlags, Fork, MountAttr};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
 use rustix::io::Errno;
-use rustix::mount::{MountAttrFlags, MountPropagationFlags, MoveMountFlags, mount_change, move_mount};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -71,6 +71,10 @@ fn refused(what: &str, errno: Errno) -> Refused {
 /// without them that trial is left out. The caller must have a single thread.
 pub fn probe(isolate: &Isolate, layer: Option<(&LayerDirs, &Path)>, abi: u32) -> Vec<Attempt> {
     let mut attempts = Vec::new();
+    if let Some(plan) = &isolate.cgroup {
+        let result = born_in_group(isolate, plan);
+        attempts.push(Attempt { trial: Trial::Cgroup, result });
+    }
     match in_namespaces(isolate, layer, abi, &mut attempts) {
         Ok(()) => attempts.push(Attempt { trial: Trial::Clone, result: Ok(()) }),
         Err(err) => {
@@ -96,7 +100,7 @@ fn in_namespaces(
 ) -> Result<()> {
     let (outside, inside) = wire::pair().map_err(|errno| refused("socketpair", errno))?;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| refused("pipe2", errno))?;
-    match sys::clone3(isolate::flags(isolate)) {
+    match sys::clone3(isolate::flags(isolate), None) {
         Err(errno) => Err(refused("clone3", errno)),
         Ok(Child::Inside) => {
             drop(read);
@@ -133,15 +137,30 @@ fn eperm_of_map(error: Refused) -> Refused {
     Refused { errno: error.errno.or(Some(Errno::PERM.raw_os_error())), text: error.text }
 }
 
+/// A process that ends at once, born into a group with the limits of a run.
+fn born_in_group(isolate: &Isolate, plan: &Cgroup) -> Result<()> {
+    let group = Group::make(plan)?;
+    match sys::clone3(CloneFlags(0), Some(group.fd())) {
+        Ok(Child::Inside) => sys::exit_now(0),
+        Ok(Child::Outside { pidfd, .. }) => {
+            let wait = rustix::process::WaitId::PidFd(pidfd.as_fd());
+            rustix::process::waitid(wait, rustix::process::WaitIdOptions::EXITED).ok();
+            Ok(())
+        }
+        Err(errno) => Err(group.refused(isolate, errno).into()),
+    }
+}
+
 /// Which of the namespaces is it that cannot be had?
 fn alone(isolate: &Isolate, attempts: &mut Vec<Attempt>) {
     for namespace in NAMESPACES {
         let flags = super::isolate::flags(&Isolate {
+            cgroup: None,
             namespaces: vec![Namespace::User, namespace],
             ids: isolate.ids.clone(),
             loopback: false,
         });
-        let result = match sys::clone3(CloneFlags(flags.0)) {
+        let result = match sys::clone3(CloneFlags(flags.0), None) {
             Ok(Child::Inside) => sys::exit_now(0),
             Ok(Child::Outside { pidfd, .. }) => {
                 let wait = rustix::process::WaitId::PidFd(pidfd.as_fd());
@@ -247,7 +266,7 @@ fn mount_calls() -> std::result::Result<(), MountError> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let new = new_file_system("tmpfs", &[("mode", "0755"), ("size", "1m")], attributes)?;
     call("mkdirat", mkdirat(&new, "tree", Mode::RWXU))?;
-    call("move_mount", move_mount(&new, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))?;
+    call("move_mount", over_everything(&new))?;
     let tree = call("open_tree", clone_tree(CWD, Path::new("/"), true))?;
     call("mount_setattr", set_attributes(tree.as_fd(), MountAttr::RDONLY | MountAttr::NOSUID | MountAttr::NODEV))?;
     call("move_mount", attach_at(&tree, new.as_fd(), Path::new("/tree")))
@@ -256,6 +275,7 @@ fn mount_calls() -> std::result::Result<(), MountError> {
 fn overlay_on_tmpfs() -> std::result::Result<(), MountError> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let scratch = new_file_system("tmpfs", &[("mode", "0755"), ("size", "1m")], attributes)?;
+    call("move_mount", over_everything(&scratch))?;
     let open = |name: &str| {
         call("mkdirat", mkdirat(&scratch, name, Mode::RWXU))?;
         call("openat", openat(&scratch, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()))

@@ -64,7 +64,7 @@ impl Isolated {
 fn explain(step: &RootStep, error: MountError) -> StepError {
     let hint = match (step, &error) {
         // Where capabilities over the new namespaces were taken (Ubuntu's AppArmor switch), the first mounts show it.
-        (RootStep::Rprivate | RootStep::NewRoot, MountError::Errno(_, Errno::PERM | Errno::ACCESS)) => {
+        (RootStep::Rprivate | RootStep::ScratchSpace { .. }, MountError::Errno(_, Errno::PERM | Errno::ACCESS)) => {
             Some(hints::USERNS)
         }
         (RootStep::Proc | RootStep::ProcForNested { .. }, MountError::Errno(_, Errno::PERM)) => Some(hints::PROC),
@@ -75,7 +75,9 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         (RootStep::Overlay { .. }, MountError::Errno("fsconfig lowerdir" | "fsconfig userxattr", Errno::INVAL)) => {
             Some(hints::OVERLAY_KERNEL)
         }
-        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL)) => Some(hints::LAYERS),
+        (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL | Errno::OPNOTSUPP)) => {
+            Some(hints::LAYERS)
+        }
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
         }
@@ -86,6 +88,12 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         Some(hint) => error.hint(hint),
         None => error,
     }
+}
+
+/// Attaches a mount on top of all others over "/", which needs no directory of the host: this process's own root stays
+/// the mount below, so that paths of the host still mean the host's until the pivot.
+pub(super) fn over_everything(tree: &OwnedFd) -> std::result::Result<(), Errno> {
+    move_mount(tree, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// A /proc of the own pid namespace; read-only where the kernel grants no other (inside a box that root started with
@@ -154,11 +162,14 @@ impl Builder<'_> {
             RootStep::Bind { from, at, writable, id } => self.bind(from, at, *writable, *id),
             RootStep::Overlay { lower, at, layer, whiteouts, id } => self.overlay(lower, at, *layer, whiteouts, *id),
             RootStep::Shell { at, children } => self.shell(at, children),
-            RootStep::Freeze { at, .. } => self.freeze(at),
+            RootStep::Pin { at } => self.over_itself(at, 0),
+            RootStep::Freeze { at, .. } => self.over_itself(at, MountAttr::RDONLY),
             RootStep::Mask { at, dir, .. } => self.mask(at, *dir),
             RootStep::PivotRoot => self.pivot(),
             RootStep::DetachOldRoot => {
-                // After pivot_root(".", ".") the old root lies on top of the new one here (pivot_root(2), NOTES).
+                // After pivot_root(".", ".") the old root lies on top of the new one here (pivot_root(2), NOTES), and
+                // on it the scratch space.
+                call("umount2", unmount(".", UnmountFlags::DETACH))?;
                 call("umount2", unmount(".", UnmountFlags::DETACH))?;
                 call("chdir", rustix::process::chdir("/"))
             }
@@ -168,9 +179,7 @@ impl Builder<'_> {
     fn new_root_tmpfs(&mut self) -> Result<()> {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let new = new_file_system("tmpfs", &[("mode", "0755"), ("size", "16m")], attributes)?;
-        // Over "/", which needs no directory of the host: this process's own root stays the mount below, so that paths
-        // of the host still mean the host's until the pivot.
-        call("move_mount", move_mount(&new, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))?;
+        call("move_mount", over_everything(&new))?;
         self.new = Some(new);
         Ok(())
     }
@@ -185,6 +194,7 @@ impl Builder<'_> {
         }
         call("mknodat", mknodat(&scratch, MASK_FILE, FileType::RegularFile, Mode::empty(), 0))?;
         call("mkdirat", mkdirat(&scratch, MASK_DIR, Mode::empty()))?;
+        call("move_mount", over_everything(&scratch))?;
         self.scratch = Some(scratch);
         Ok(())
     }
@@ -385,7 +395,8 @@ impl Builder<'_> {
         call("openat", openat(self.scratch()?, &name, flags, Mode::empty()))
     }
 
-    fn freeze(&self, at: &Path) -> Result<()> {
+    /// Mounts what stands at a path inside over itself, with attributes of its own.
+    fn over_itself(&self, at: &Path, set: u64) -> Result<()> {
         let target = match destination(self.new_root()?, at) {
             Ok(target) => target,
             // Gone since the scan: there is nothing to freeze.
@@ -393,15 +404,17 @@ impl Builder<'_> {
             Err(errno) => return Err(MountError::Errno("openat2", errno)),
         };
         let tree = call("open_tree", clone_tree(target.as_fd(), Path::new(""), true))?;
-        call("mount_setattr", set_attributes(tree.as_fd(), MountAttr::RDONLY))?;
+        call("mount_setattr", set_attributes(tree.as_fd(), set))?;
         call("move_mount", attach(&tree, target.as_fd()))
     }
 
     fn mask(&self, at: &Path, dir: bool) -> Result<()> {
         let target = match destination(self.new_root()?, at) {
             Ok(target) => target,
-            // Gone since the scan: there is nothing to hide.
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            // /proc has not everything on every kernel; a name of a root that was there a moment ago may be back under it
+            // in another.
+            Err(Errno::NOENT | Errno::NOTDIR) if at.starts_with("/proc") => return Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(MountError::Changed),
             Err(errno) => return Err(MountError::Errno("openat2", errno)),
         };
         // A file becomes a directory between the scan and here: try the other kind before giving up.

@@ -2,7 +2,7 @@
 
 use super::root::Rooted;
 use super::{Injected, StepError, landlock, seccomp, verify};
-use crate::plan::Seal;
+use crate::plan::{By, Seal};
 use crate::sys;
 use caps::CapSet;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -86,10 +86,11 @@ impl Unprivileged {
 
 fn limits(plan: &Seal) -> Result<(), StepError> {
     let limits = &plan.limits;
-    let processes = limits.processes.filter(|_| plan.processes_by_rlimit);
+    let processes = limits.processes.filter(|_| matches!(plan.processes_by, By::Rlimit | By::UserRlimit));
+    let memory = limits.memory.filter(|_| plan.memory_by == By::Rlimit);
     let all = [
         (Resource::RLIMIT_NPROC, processes, "processes"),
-        (Resource::RLIMIT_DATA, limits.memory, "memory"),
+        (Resource::RLIMIT_DATA, memory, "memory"),
         (Resource::RLIMIT_FSIZE, limits.file_size, "file_size"),
         (Resource::RLIMIT_NOFILE, limits.open_files, "open_files"),
         // A crash in the box writes no core where the host's handler would take it.

@@ -1,12 +1,14 @@
 //! Facts about the kernel and the caller, probed once into one value. Probing forks nothing and changes nothing.
 
 mod account;
+mod cgroup;
 mod mounts;
 mod system;
 
 pub use account::Account;
+pub use cgroup::{Cgroups, Controllers, Delegation};
 pub use mounts::{Mount, MountsError, below as mounts_below};
-pub use system::{Cgroup, Machine, Setting, System, is_filtered};
+pub use system::{Machine, Setting, System, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -47,13 +49,16 @@ pub struct Facts {
     /// Physical memory in bytes.
     pub memory: u64,
     pub mounts: Vec<Mount>,
+    pub cgroups: Cgroups,
     /// The ids that exist in the caller's own user namespace: (first, count), for users and for groups.
     pub uid_ranges: Vec<(u32, u32)>,
     pub gid_ranges: Vec<(u32, u32)>,
 }
 
 /// Names at the root that are shown read-only where they exist.
-const SYSTEM: [&str; 9] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix"];
+/// Of nix without the daemon's socket: it builds for whoever can connect.
+const SYSTEM: [&str; 10] =
+    ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix/store", "nix/var/nix/profiles"];
 
 impl Facts {
     /// Looks at the host.
@@ -63,6 +68,7 @@ impl Facts {
     pub fn probe() -> Result<Facts, MountsError> {
         let uid = rustix::process::getuid().as_raw();
         let gid = rustix::process::getgid().as_raw();
+        let mounts = mounts::read()?;
         Ok(Facts {
             uid,
             gid,
@@ -72,7 +78,8 @@ impl Facts {
             etc: list_etc().unwrap_or_default(),
             landlock_abi: crate::sys::landlock_abi(),
             memory: physical_memory(),
-            mounts: mounts::read()?,
+            cgroups: cgroup::probe(&mounts),
+            mounts,
             // Only a privileged caller maps more than itself.
             uid_ranges: if uid == 0 { id_ranges("/proc/self/uid_map") } else { Vec::new() },
             gid_ranges: if uid == 0 { id_ranges("/proc/self/gid_map") } else { Vec::new() },

@@ -9,9 +9,40 @@ use std::path::{Path, PathBuf};
 pub struct Mount {
     pub at: PathBuf,
     pub kind: String,
+    /// It shows its file system from the root on.
+    pub whole: bool,
 }
 
 impl Mount {
+    /// Is it a file system that is the kernel's own: one through which the machine is looked at and set?
+    pub fn is_kernel(&self) -> bool {
+        const KERNEL: [&str; 17] = [
+            "proc",
+            "sysfs",
+            "devtmpfs",
+            "devpts",
+            "cgroup",
+            "cgroup2",
+            "debugfs",
+            "tracefs",
+            "securityfs",
+            "selinuxfs",
+            "bpf",
+            "configfs",
+            "efivarfs",
+            "pstore",
+            "binfmt_misc",
+            "fusectl",
+            "mqueue",
+        ];
+        KERNEL.contains(&self.kind.as_str())
+    }
+
+    /// A mount below a root that the box does not get: nothing of it may be looked at or set.
+    pub fn is_off_limits(&self) -> bool {
+        self.may_hang() || self.is_kernel()
+    }
+
     /// May a look at this file system wait for another machine or program?
     pub fn may_hang(&self) -> bool {
         self.kind.starts_with("fuse")
@@ -34,14 +65,15 @@ pub(super) fn read() -> Result<Vec<Mount>, MountsError> {
     std::fs::read("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
 }
 
-/// Parses proc_pid_mountinfo(5): field 5 is the mount point with space, tab, newline and backslash in octal; the type
+/// Parses proc_pid_mountinfo(5): field 4 is the root of the mount, 5 the mount point with space, tab, newline and backslash in octal; the type
 /// follows a lone dash.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
     let line = |line: &[u8]| {
         let mut fields = line.split(|&b| b == b' ');
-        let at = unescape(fields.nth(4)?);
+        let whole = fields.nth(3)? == b"/";
+        let at = unescape(fields.next()?);
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        Some(Mount { at, kind: String::from_utf8_lossy(kind).into_owned() })
+        Some(Mount { at, kind: String::from_utf8_lossy(kind).into_owned(), whole })
     };
     text.split(|&b| b == b'\n').filter_map(line).collect()
 }
@@ -75,9 +107,10 @@ mod tests {
     #[test]
     fn escapes_and_optional_fields_are_read() {
         let text = b"36 35 98:0 / /mnt/a\\040b\\134c rw,noatime master:1 - ext3 /dev/root rw\n\
-                     37 35 0:9 / /mnt/d rw - fuse.sshfs x rw\n";
+                     37 35 0:9 /.. /mnt/d rw - fuse.sshfs x rw\n";
         let mounts = parse(text);
-        assert_eq!(mounts[0], Mount { at: "/mnt/a b\\c".into(), kind: "ext3".into() });
+        assert_eq!(mounts[0], Mount { at: "/mnt/a b\\c".into(), kind: "ext3".into(), whole: true });
+        assert!(!mounts[1].whole);
         assert!(mounts[1].may_hang() && !mounts[0].may_hang());
         assert_eq!(below(&mounts, Path::new("/mnt")).count(), 2);
         assert_eq!(below(&mounts, Path::new("/mnt/d")).count(), 0);

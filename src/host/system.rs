@@ -2,7 +2,7 @@
 //! not done here.
 
 use crate::sys::{self, FilterAction};
-use rustix::fs::{Access, CWD, Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
 use std::path::{Path, PathBuf};
 
 /// A setting below /proc/sys as the kernel shows it; `None` where this kernel has no such setting.
@@ -23,14 +23,6 @@ pub enum Machine {
     Wsl2,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cgroup {
-    /// cgroup v2, and the own group can be divided further by this user.
-    Delegated(PathBuf),
-    NotDelegated(PathBuf),
-    None,
-}
-
 #[derive(Debug, Clone)]
 pub struct System {
     /// The kernel's release, as uname -r prints it.
@@ -48,7 +40,6 @@ pub struct System {
     pub notifications: bool,
     /// Why /dev/fuse cannot be opened.
     pub fuse: Result<(), String>,
-    pub cgroup: Cgroup,
 }
 
 impl System {
@@ -69,7 +60,6 @@ impl System {
             fuse: rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
                 .map(drop)
                 .map_err(|errno| errno.to_string()),
-            cgroup: cgroup(),
         }
     }
 }
@@ -98,21 +88,6 @@ fn machine(release: &str) -> Machine {
         }
     }
     Machine::Plain
-}
-
-fn cgroup() -> Cgroup {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else { return Cgroup::None };
-    let dir = Path::new("/sys/fs/cgroup").join(path);
-    // The file of a v2 group; absent where v1 is mounted there, or nothing.
-    let control = dir.join("cgroup.subtree_control");
-    if rustix::fs::access(&control, Access::EXISTS).is_err() {
-        return Cgroup::None;
-    }
-    match rustix::fs::accessat(CWD, &control, Access::WRITE_OK, rustix::fs::AtFlags::EACCESS) {
-        Ok(()) => Cgroup::Delegated(dir),
-        Err(_) => Cgroup::NotDelegated(dir),
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! From policy, facts and findings to the ordered steps.
 
-use super::{Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock, tier};
-use crate::host::Facts;
+use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock, tier};
+use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
-use crate::policy::{Entry, EntryKind, Finding, Layer, Mode, NetMode, Policy, Section};
+use crate::policy::{Access, Entry, EntryKind, Finding, Layer, Limits, Mode, NetMode, Policy, Section};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Directories on the way to a root refuse writes: a private place would swallow them without a word.
 const WAY: u32 = 0o555;
+/// Why a directory is hidden that the caller may not list.
+const UNSEARCHABLE: &str = "cannot be searched for hidden names";
 /// Links that /dev has everywhere.
 const DEV_LINKS: [(&str, &str); 5] = [
     ("/dev/fd", "/proc/self/fd"),
@@ -26,15 +28,18 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 
 /// Compiles the plan. `surveys` holds, for the entries that have name rules, what each section of them holds.
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
-    let mut compiler =
-        Compiler { policy, facts, surveys, steps: Vec::new(), layers: Vec::new(), notices: policy.notices.clone() };
+    let bare = policy.without_mounts();
+    let cgroup = cgroup(&facts.cgroups, &policy.limits).filter(|_| !bare);
+    let (processes_by, memory_by) =
+        if bare { tier::held_by(facts.is_root()) } else { held_by(facts.is_root(), cgroup.as_ref()) };
+    let (steps, layers, notices) = (Vec::new(), Vec::new(), policy.notices.clone());
+    let mut compiler = Compiler { policy, facts, surveys, processes_by, steps, layers, notices };
     if policy.nested {
         compiler.notices.push("nested: no Landlock path rules, for any of them forbids every mount inside".into());
         if facts.is_root() {
             compiler.notices.push(format!("nested as root: the command has uid {} inside", super::NOBODY));
         }
     }
-    let bare = policy.without_mounts();
     if !bare {
         compiler.root();
     }
@@ -42,14 +47,20 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     if !policy.degraded.contains(&Layer::Landlock) {
         notices.extend(landlock::lost(facts.landlock_abi));
     }
+    let mut limits = policy.limits.clone();
+    if let Some(group) = &cgroup {
+        limits.memory = group.memory.or(limits.memory);
+        limits.processes = group.processes.or(limits.processes);
+    }
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: if bare { tier::isolate() } else { isolate(facts, own_net, policy.nested) },
+        isolate: if bare { tier::isolate() } else { isolate(facts, cgroup, own_net, policy.nested) },
         root: steps,
         seal: Seal {
-            limits: policy.limits.clone(),
-            processes_by_rlimit: !facts.is_root(),
+            limits,
+            processes_by,
+            memory_by,
             fds: policy.fds.clone(),
             landlock: landlock::plan(policy, facts.landlock_abi),
             seccomp: !policy.degraded.contains(&Layer::Seccomp),
@@ -74,14 +85,40 @@ pub(super) fn ids(facts: &Facts, nested: bool) -> IdMap {
     }
 }
 
-fn isolate(facts: &Facts, own_net: bool, nested: bool) -> Isolate {
-    use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
-    let mut namespaces = vec![User, Mount, Pid, Ipc, Uts, Cgroup];
+/// The group of this box, where the host lets the caller make one and there is something for it to bound.
+pub(super) fn cgroup(cgroups: &Cgroups, limits: &Limits) -> Option<Cgroup> {
+    let Cgroups::Open(found) = cgroups else { return None };
+    let bound = |counted: bool, limit: Option<u64>, ceiling: Option<u64>| {
+        limit.into_iter().chain(ceiling).min().filter(|_| counted)
+    };
+    let memory = bound(found.controllers.memory, limits.memory, found.memory_ceiling);
+    let processes = bound(found.controllers.pids, limits.processes, found.processes_ceiling);
+    let any = memory.is_some() || processes.is_some();
+    any.then(|| Cgroup { parent: found.parent.clone(), memory, processes })
+}
+
+/// What holds the limits on processes and on memory.
+fn held_by(is_root: bool, cgroup: Option<&Cgroup>) -> (By, By) {
+    let bounds = |field: fn(&Cgroup) -> Option<u64>| cgroup.and_then(field).is_some();
+    let processes = match is_root {
+        _ if bounds(|group| group.processes) => By::Cgroup,
+        true => By::PidMax,
+        false => By::Rlimit,
+    };
+    (processes, if bounds(|group| group.memory) { By::Cgroup } else { By::Rlimit })
+}
+
+fn isolate(facts: &Facts, cgroup: Option<Cgroup>, own_net: bool, nested: bool) -> Isolate {
+    use Namespace::{Ipc, Mount, Net, Pid, User, Uts};
+    let mut namespaces = vec![User, Mount, Pid, Ipc, Uts];
+    if cgroup.is_none() {
+        namespaces.push(Namespace::Cgroup);
+    }
     if own_net {
         namespaces.push(Net);
     }
     let ids = ids(facts, nested);
-    Isolate { namespaces, ids, loopback: own_net }
+    Isolate { cgroup, namespaces, ids, loopback: own_net }
 }
 
 struct Compiler<'a> {
@@ -89,6 +126,7 @@ struct Compiler<'a> {
     facts: &'a Facts,
     surveys: &'a [(usize, Vec<Section>)],
     steps: Vec<RootStep>,
+    processes_by: By,
     layers: Vec<PathBuf>,
     notices: Vec<String>,
 }
@@ -96,8 +134,8 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn root(&mut self) {
         self.steps.push(RootStep::Rprivate);
-        self.steps.push(RootStep::NewRoot);
         self.steps.push(RootStep::ScratchSpace { bytes: self.policy.limits.tmp });
+        self.steps.push(RootStep::NewRoot);
         self.skeleton();
         self.steps.push(RootStep::SealRoot);
         for (index, entry) in self.policy.entries.iter().enumerate() {
@@ -246,7 +284,7 @@ impl Compiler<'_> {
             self.steps.push(RootStep::ProcForNested { writable: !self.facts.is_root() });
         }
         self.steps.push(RootStep::Proc);
-        if let (true, Some(processes)) = (self.facts.is_root(), self.policy.limits.processes) {
+        if let (By::PidMax, Some(processes)) = (self.processes_by, self.policy.limits.processes) {
             self.steps.push(RootStep::PidMax { processes });
         }
         self.steps.extend(PROC_READ_ONLY.map(|at| RootStep::ProcReadOnly { at }));
@@ -256,15 +294,18 @@ impl Compiler<'_> {
     /// Mounts a root: live as it is with masks over what is hidden, in a dry run as overlays with whiteouts.
     fn root_mounts(&mut self, entry: &Entry, dir: bool, sections: &[Section]) {
         let writable = entry.kind == EntryKind::Rw;
-        let overlay = self.policy.mode == Mode::DryRun && dir;
+        // The kernel refuses an overlay over a tree with a mount in it: for a read-only root masks do as well.
+        let overlay = self.policy.mode == Mode::DryRun && dir && sections.len() == 1;
         let found = sections.iter().flat_map(|section| &section.findings.found);
-        let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_)))
+        let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_) | Finding::Unsearchable))
             || self.policy.entries.iter().any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
         if overlay && (writable || hidden) {
             for (number, section) in sections.iter().enumerate() {
                 let id = if number == 0 { entry.id } else { None };
                 self.overlay_section(entry, section, writable, id);
             }
+        } else if writable && !dir && self.policy.mode == Mode::DryRun {
+            // A single file below a writable root is part of that root's overlay.
         } else {
             let writable = writable && (self.policy.mode == Mode::Live);
             self.steps.push(RootStep::Bind {
@@ -273,6 +314,9 @@ impl Compiler<'_> {
                 writable,
                 id: entry.id,
             });
+            for pin in self.policy.pins.iter().filter(|pin| is_at_or_below(pin, &entry.path)) {
+                self.steps.push(RootStep::Pin { at: pin.clone() });
+            }
             sections.iter().for_each(|section| self.live_section(section));
         }
         for section in sections {
@@ -317,6 +361,10 @@ impl Compiler<'_> {
                 at: found.path.strip_prefix(&section.path).unwrap_or(&found.path).to_path_buf(),
                 rule: self.rule_text(rule),
             }),
+            Finding::Unsearchable => Some(Whiteout {
+                at: found.path.strip_prefix(&section.path).unwrap_or(&found.path).to_path_buf(),
+                rule: UNSEARCHABLE.into(),
+            }),
             Finding::Frozen(_) | Finding::Socket => None,
         };
         let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
@@ -326,6 +374,15 @@ impl Compiler<'_> {
             }
         }
         whiteouts.sort_by(|a, b| a.at.cmp(&b.at));
+        // What lies below a name that is hidden needs no whiteout, and has no directory to stand in.
+        let mut outer: Option<PathBuf> = None;
+        whiteouts.retain(|name| {
+            let below = outer.as_ref().is_some_and(|outer| is_at_or_below(&name.at, outer));
+            if !below {
+                outer = Some(name.at.clone());
+            }
+            !below
+        });
         let layer = writable.then(|| {
             self.layers.push(at.clone());
             self.layers.len() - 1
@@ -346,6 +403,7 @@ impl Compiler<'_> {
             let rule = match found.rule {
                 Finding::Hidden(rule) => self.rule_text(rule),
                 Finding::Socket => "a socket of the host (grant: --socket)".into(),
+                Finding::Unsearchable => UNSEARCHABLE.into(),
                 Finding::Frozen(_) => continue,
             };
             masks.push(RootStep::Mask { at: found.path.clone(), dir: found.kind == Some(Kind::Dir), rule });
@@ -362,7 +420,7 @@ impl Compiler<'_> {
             .filter_map(|found| match found.rule {
                 // A link cannot be written through to a frozen place; removing it changes the link alone.
                 Finding::Frozen(rule) if !found.link => Some((&found.path, rule)),
-                Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket => None,
+                Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket | Finding::Unsearchable => None,
             })
             .collect();
         frozen.sort();
@@ -382,6 +440,12 @@ impl Compiler<'_> {
         }
         let children = self.granted_below(entry);
         if children.is_empty() {
+            let way = entry.path.parent().unwrap_or(Path::new("/"));
+            // Below a hidden directory there is nothing left to hide; what does not exist (one of agentbox's own, in a
+            // read-only root) cannot be.
+            if entry.id.is_none() || !self.policy.decide(way, Access::Read).allowed {
+                return;
+            }
             let rule = format!("hidden by {}", entry.origin);
             self.steps.push(RootStep::Mask { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rule });
         } else {
@@ -393,11 +457,10 @@ impl Compiler<'_> {
         if section.unavailable {
             let path = section.path.display();
             self.notices
-                .push(format!("{path} is a mount that may not answer: unavailable inside (grant: --ro {path})"));
+                .push(format!("{path} is a mount that may not answer, or one of the kernel's own: unavailable inside"));
         }
-        for notice in &section.findings.notices {
-            let path = notice.path.display();
-            self.notices.push(format!("{path} cannot be searched for hidden names: {}", notice.errno));
+        for found in section.findings.found.iter().filter(|found| found.rule == Finding::Unsearchable) {
+            self.notices.push(format!("{} is hidden as a whole: it {UNSEARCHABLE}", found.path.display()));
         }
     }
 
@@ -409,4 +472,70 @@ impl Compiler<'_> {
 
 fn mask_path(step: &RootStep) -> &Path {
     if let RootStep::Mask { at, .. } = step { at } else { Path::new("") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Controllers, Delegation};
+
+    fn open(memory: bool, pids: bool, memory_ceiling: Option<u64>) -> Cgroups {
+        let controllers = Controllers { memory, pids };
+        Cgroups::Open(Delegation { parent: "/g".into(), controllers, memory_ceiling, processes_ceiling: None })
+    }
+
+    fn limits(memory: Option<u64>, processes: Option<u64>) -> Limits {
+        Limits { memory, processes, ..Limits::default_on(1 << 30) }
+    }
+
+    #[test]
+    fn a_group_bounds_what_its_controllers_count() {
+        let both = cgroup(&open(true, true, None), &limits(Some(5), Some(7))).unwrap();
+        assert_eq!((both.memory, both.processes), (Some(5), Some(7)));
+        let line =
+            "cgroup /g/agentbox-PID-RANDOM for the whole box: memory.max 5, no swap, ended as a whole; pids.max 7";
+        assert_eq!(both.to_string(), line);
+        let pids = cgroup(&open(false, true, None), &limits(Some(5), Some(7))).unwrap();
+        assert_eq!((pids.memory, pids.processes), (None, Some(7)));
+        assert_eq!(cgroup(&open(true, true, None), &limits(None, None)), None);
+        assert_eq!(cgroup(&open(false, true, None), &limits(Some(5), None)), None);
+        for closed in [Cgroups::None, Cgroups::Closed(String::new())] {
+            assert_eq!(cgroup(&closed, &limits(Some(5), Some(7))), None);
+        }
+        // A bound of the group that is left goes along.
+        for memory in [None, Some(9)] {
+            assert_eq!(cgroup(&open(true, true, Some(3)), &limits(memory, None)).unwrap().memory, Some(3));
+        }
+    }
+
+    #[test]
+    fn each_limit_says_what_it_covers() {
+        let line = |is_root, group: Option<&Cgroup>| {
+            let (processes_by, memory_by) = held_by(is_root, group);
+            let limits = limits(Some(5), Some(7));
+            let seal = Seal {
+                limits,
+                processes_by,
+                memory_by,
+                fds: vec![],
+                landlock: None,
+                seccomp: true,
+                nested: false,
+                refused: vec![],
+                on_the_host: false,
+            };
+            seal.lines().into_iter().find(|(name, _)| *name == "limits").unwrap().1
+        };
+        let both = Cgroup { parent: "/g".into(), memory: Some(5), processes: Some(7) };
+        let whole = line(true, Some(&both));
+        assert!(whole.contains("processes 7, the whole box (cgroup pids.max)"), "{whole}");
+        assert!(
+            whole.contains("memory 5 bytes, the whole box, private places included (cgroup memory.max)"),
+            "{whole}"
+        );
+        let pids = Cgroup { memory: None, ..both };
+        assert!(line(false, Some(&pids)).contains("memory 5 bytes, per process (RLIMIT_DATA)"));
+        assert!(line(false, None).contains("processes 7, the whole box (RLIMIT_NPROC)"));
+        assert!(line(true, None).contains("processes 7, the whole box (pid_max)"));
+    }
 }

@@ -1,7 +1,7 @@
 //! What `doctor` tries, and what the outcome means. Pure: `enforce` carries the trials out, this judges them.
 
-use super::{Isolate, Namespace, hints};
-use crate::host::{Cgroup, Facts, Machine, Setting, System};
+use super::{Isolate, Limits, Namespace, hints};
+use crate::host::{Cgroups, Controllers, Facts, Machine, Setting, System};
 use std::path::{Path, PathBuf};
 
 /// One thing that a box needs of the kernel, tried for real in a process that is thrown away. In the order of trying.
@@ -11,6 +11,8 @@ pub enum Trial {
     Clone,
     /// A namespace by itself, tried only after `Clone` failed.
     Alone(Namespace),
+    /// The same into a group of its own, with the limits of a run: only where a run would do so.
+    Cgroup,
     IdMap,
     Loopback,
     /// The first use of a capability over the new namespaces.
@@ -43,11 +45,12 @@ pub struct Attempt {
     pub result: Result<(), Refused>,
 }
 
-/// The namespaces and the map that a run of this user gets.
+/// The group, the namespaces and the map that a run of this user gets by default.
 pub fn isolate(facts: &Facts) -> Isolate {
     use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
     let ids = super::compile::ids(facts, false);
-    Isolate { namespaces: vec![User, Mount, Pid, Ipc, Uts, Cgroup, Net], ids, loopback: true }
+    let cgroup = super::compile::cgroup(&facts.cgroups, &Limits::default_on(facts.memory));
+    Isolate { cgroup, namespaces: vec![User, Mount, Pid, Ipc, Uts, Cgroup, Net], ids, loopback: true }
 }
 
 /// Where sessions would lie.
@@ -99,14 +102,15 @@ pub const LANDLOCK_SCOPES: [(u32, &str); 2] = [(6, "abstract_unix_socket"), (6, 
 
 struct Judge<'a> {
     system: &'a System,
+    cgroups: &'a Cgroups,
     attempts: &'a [Attempt],
     nested: bool,
     layers: Vec<Layer>,
 }
 
 /// Judges the trials. `nested`: this process runs in another agentbox.
-pub fn diagnose(system: &System, attempts: &[Attempt], state: &StateDir, nested: bool) -> Diagnosis {
-    let mut judge = Judge { system, attempts, nested, layers: Vec::new() };
+pub fn diagnose(system: &System, cgroups: &Cgroups, attempts: &[Attempt], state: &StateDir, nested: bool) -> Diagnosis {
+    let mut judge = Judge { system, cgroups, attempts, nested, layers: Vec::new() };
     judge.namespaces();
     judge.mounts();
     judge.seal();
@@ -118,6 +122,7 @@ pub fn diagnose(system: &System, attempts: &[Attempt], state: &StateDir, nested:
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const ENOSPC: i32 = 28;
+const EOPNOTSUPP: i32 = 95;
 
 impl Judge<'_> {
     fn refused(&self, trial: Trial) -> Option<&Refused> {
@@ -194,15 +199,28 @@ impl Judge<'_> {
         self.by_trial("mounts", Trial::Mounts, "open_tree, move_mount, mount_setattr (Linux 5.12)", &[hints::KERNEL]);
         self.by_trial("proc", Trial::Proc, "a fresh /proc", &[hints::PROC]);
         self.by_trial("devpts", Trial::Devpts, "a devpts of its own", &["a kernel with CONFIG_UNIX98_PTYS"]);
-        self.by_trial(
-            "overlay",
-            Trial::Overlay,
-            "userxattr, layer by layer (Linux 6.5): copies up, whiteouts, opaque directories",
-            &[hints::OVERLAY_KERNEL],
-        );
+        let layers = self.attempts.iter().find(|attempt| attempt.trial == Trial::StateLayer);
+        if self.refused(Trial::Overlay).is_some() && layers.is_some_and(|attempt| attempt.result.is_ok()) {
+            self.add("overlay", true, State::Ok, "userxattr (Linux 5.11), but not on a tmpfs (Linux 6.6)", Vec::new());
+        } else {
+            self.overlay();
+        }
         if self.tried(Trial::StateLayer) {
             self.by_trial("layers", Trial::StateLayer, "the state directory can hold session layers", &[hints::LAYERS]);
         }
+    }
+
+    fn overlay(&mut self) {
+        let fix = match self.refused(Trial::Overlay) {
+            Some(refused) if refused.errno == Some(EOPNOTSUPP) => hints::LAYERS,
+            Some(_) | None => hints::OVERLAY_KERNEL,
+        };
+        self.by_trial(
+            "overlay",
+            Trial::Overlay,
+            "userxattr (Linux 5.11): copies up, whiteouts, opaque directories",
+            &[fix],
+        );
     }
 
     fn seal(&mut self) {
@@ -248,17 +266,7 @@ impl Judge<'_> {
                 self.add("fuse", false, State::Warn, detail, fix);
             }
         }
-        let rlimits = "limits are rlimits: memory of each process, processes, file size, open files";
-        match &self.system.cgroup {
-            Cgroup::Delegated(dir) => {
-                let detail = format!("v2, delegated at {} (not used); {rlimits}", super::shown(dir));
-                self.add("cgroup", false, State::Ok, detail, Vec::new());
-            }
-            Cgroup::NotDelegated(_) => {
-                self.add("cgroup", false, State::Ok, format!("v2, not delegated; {rlimits}"), Vec::new());
-            }
-            Cgroup::None => self.add("cgroup", false, State::Ok, format!("no v2 group; {rlimits}"), Vec::new()),
-        }
+        self.cgroup();
         let system = self.system;
         let settings = [&system.max_user_namespaces, &system.unprivileged_userns_clone, &system.apparmor_restrict];
         let shown: Vec<String> =
@@ -279,6 +287,38 @@ impl Judge<'_> {
             Machine::Wsl2 => "WSL 2".to_owned(),
         };
         self.add("machine", false, State::Ok, machine, Vec::new());
+    }
+
+    /// What each limit covers here.
+    fn cgroup(&mut self) {
+        let processes = if self.system.is_root { "pid_max" } else { "RLIMIT_NPROC" };
+        let memory = "memory: per process (RLIMIT_DATA)";
+        let rlimits = format!("{memory}; processes: the whole box ({processes})");
+        match self.cgroups {
+            Cgroups::Open(found) => {
+                let covers = match found.controllers {
+                    Controllers { memory: true, pids: true } => "memory and processes: the whole box".to_owned(),
+                    Controllers { memory: true, pids: false } => {
+                        format!("memory: the whole box; processes: the whole box ({processes})")
+                    }
+                    Controllers { memory: false, .. } => format!("processes: the whole box; {memory}"),
+                };
+                let detail = format!("v2, groups are made below {}; {covers}", super::shown(&found.parent));
+                match self.refused(Trial::Cgroup) {
+                    // A run would refuse as well.
+                    Some(refused) => {
+                        let detail = format!("v2: {}", refused.text);
+                        self.add("cgroup", true, State::Missing, detail, vec![hints::CGROUP.to_owned()]);
+                    }
+                    None => self.add("cgroup", false, State::Ok, detail, Vec::new()),
+                }
+            }
+            Cgroups::Closed(why) => {
+                let fix = vec![hints::DELEGATE.to_owned()];
+                self.add("cgroup", false, State::Warn, format!("v2: {why}; {rlimits}"), fix);
+            }
+            Cgroups::None => self.add("cgroup", false, State::Ok, format!("no v2 group; {rlimits}"), Vec::new()),
+        }
     }
 
     fn caller(&mut self, state: &StateDir) {

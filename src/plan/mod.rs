@@ -58,9 +58,22 @@ pub enum IdMap {
 /// The id that root takes inside with `--nested`.
 pub const NOBODY: u32 = 65_534;
 
+/// A group of cgroup v2 for this box alone, made by the supervisor, bounding all processes of the box together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Where it is made, under a name that nobody else takes.
+    pub parent: PathBuf,
+    /// Bytes; `None` is not bounded by it.
+    pub memory: Option<u64>,
+    pub processes: Option<u64>,
+}
+
 /// The first stage: namespaces, all from one clone3(2); none with `--degraded mounts`, and then a plain fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolate {
+    /// The group that pid 1 is born into, where there is one. The cgroup namespace is then made inside, for its root is
+    /// the group of the process that makes it.
+    pub cgroup: Option<Cgroup>,
     pub namespaces: Vec<Namespace>,
     pub ids: IdMap,
     /// Bring loopback up in the own network namespace.
@@ -80,12 +93,13 @@ pub struct Whiteout {
 pub enum RootStep {
     /// Make every mount private: nothing propagates in or out.
     Rprivate,
-    /// A tmpfs for the new root, attached over the old one.
-    NewRoot,
-    /// One tmpfs that all private writable places share, and its size in bytes.
+    /// One tmpfs that all private writable places share, and its size in bytes. Between the old root and the new one,
+    /// and detached with the old one: before Linux 6.15 nothing of a mount that is attached nowhere can be bound.
     ScratchSpace {
         bytes: u64,
     },
+    /// A tmpfs for the new root, attached over the old one.
+    NewRoot,
     Dir {
         at: PathBuf,
         mode: u32,
@@ -159,6 +173,10 @@ pub enum RootStep {
         at: PathBuf,
         children: Vec<(PathBuf, bool)>,
     },
+    /// A directory that must not be moved: a writable bind of itself, for a mount point cannot be renamed.
+    Pin {
+        at: PathBuf,
+    },
     /// A visible name that is never written: a read-only bind of itself.
     Freeze {
         at: PathBuf,
@@ -175,12 +193,28 @@ pub enum RootStep {
     DetachOldRoot,
 }
 
+/// What holds a limit, and so what the limit covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// All processes of the box together.
+    Cgroup,
+    /// All processes of the box, by the largest number that one can have.
+    PidMax,
+    /// Processes: all of the box, which is a user namespace of its own. Memory: each process by itself.
+    Rlimit,
+    /// Without a user namespace: all that the user runs, on the whole host.
+    UserRlimit,
+    /// Without a pid namespace nothing bounds root's.
+    Nothing,
+}
+
 /// The third stage, in order: each is inherited by all that the command starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seal {
     pub limits: Limits,
     /// As root RLIMIT_NPROC is not set, for it would not bind.
-    pub processes_by_rlimit: bool,
+    pub processes_by: By,
+    pub memory_by: By,
     /// Descriptors beside 0, 1 and 2 that stay open.
     pub fds: Vec<i32>,
     pub landlock: Option<LandlockPlan>,

@@ -1,6 +1,6 @@
 //! Steps as text: one line each, the same in `explain` and in an error about the step.
 
-use super::{IdMap, Isolate, Namespace, Plan, RootStep, Seal};
+use super::{By, Cgroup, IdMap, Isolate, Namespace, Plan, RootStep, Seal};
 use crate::policy::Private;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -52,6 +52,20 @@ impl fmt::Display for Isolate {
     }
 }
 
+impl fmt::Display for Cgroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bounds = Vec::new();
+        if let Some(bytes) = self.memory {
+            bounds.push(format!("memory.max {bytes}, no swap, ended as a whole"));
+        }
+        if let Some(processes) = self.processes {
+            bounds.push(format!("pids.max {processes}"));
+        }
+        let parent = shown(&self.parent);
+        write!(f, "cgroup {parent}/agentbox-PID-RANDOM for the whole box: {}", bounds.join("; "))
+    }
+}
+
 impl RootStep {
     /// The step's name, for JSON and for tests.
     pub fn name(&self) -> &'static str {
@@ -77,6 +91,7 @@ impl RootStep {
             RootStep::Bind { .. } => "bind",
             RootStep::Overlay { .. } => "overlay",
             RootStep::Shell { .. } => "shell",
+            RootStep::Pin { .. } => "pin",
             RootStep::Freeze { .. } => "freeze",
             RootStep::Mask { .. } => "mask",
             RootStep::PivotRoot => "pivot-root",
@@ -134,6 +149,7 @@ impl fmt::Display for RootStep {
             RootStep::Shell { at, children } => {
                 write!(f, "hide {} but for {} granted below it", shown(at), children.len())
             }
+            RootStep::Pin { at } => write!(f, "pin {}: it cannot be moved", shown(at)),
             RootStep::Freeze { at, rule } => write!(f, "freeze {} read-only by {rule}", shown(at)),
             RootStep::Mask { at, rule, .. } => write!(f, "hide {} by {rule}", shown(at)),
             RootStep::PivotRoot => write!(f, "pivot_root into the new root"),
@@ -188,21 +204,35 @@ impl Seal {
         out
     }
 
+    /// What the limit on processes covers, and what holds it.
+    pub fn processes_cover(&self) -> &'static str {
+        match self.processes_by {
+            By::Cgroup => "the whole box (cgroup pids.max)",
+            By::PidMax => "the whole box (pid_max)",
+            By::Rlimit => "the whole box (RLIMIT_NPROC)",
+            By::UserRlimit => "with all else that the user runs (RLIMIT_NPROC)",
+            By::Nothing => "not in force, for RLIMIT_NPROC does not bind root",
+        }
+    }
+
+    /// What the limit on memory covers, and what holds it.
+    pub fn memory_covers(&self) -> &'static str {
+        match self.memory_by {
+            By::Cgroup => "the whole box, private places included (cgroup memory.max)",
+            By::PidMax | By::Rlimit | By::UserRlimit | By::Nothing => "per process (RLIMIT_DATA)",
+        }
+    }
+
     fn limits_line(&self) -> String {
         let limits = &self.limits;
         let show = |value: Option<u64>| value.map_or("unlimited".to_owned(), |value| value.to_string());
-        let (tmp, by) = match (self.on_the_host, self.processes_by_rlimit) {
-            (false, true) => (format!("{} bytes together", limits.tmp), "RLIMIT_NPROC"),
-            (false, false) => (format!("{} bytes together", limits.tmp), "pid_max"),
-            // Without a user namespace of its own the kernel counts whatever the user runs.
-            (true, true) => ("not bounded".to_owned(), "RLIMIT_NPROC, all of the user's counted"),
-            (true, false) => ("not bounded".to_owned(), "not in force: RLIMIT_NPROC does not bind root"),
-        };
+        let tmp = if self.on_the_host { "not bounded".to_owned() } else { format!("{} bytes together", limits.tmp) };
+        let held = |limit: String, cover: &str| if limit == "unlimited" { limit } else { format!("{limit}, {cover}") };
+        let memory = limits.memory.map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
         format!(
-            "limits: processes {} ({by}), memory {} bytes a process (RLIMIT_DATA), private places {tmp}, \
-             file size {}, open files {}",
-            show(limits.processes),
-            show(limits.memory),
+            "limits: processes {}; memory {}; private places {tmp}; file size {}; open files {}",
+            held(show(limits.processes), self.processes_cover()),
+            held(memory, self.memory_covers()),
             show(limits.file_size),
             limits.open_files.map_or("as on the host".to_owned(), |n| n.to_string()),
         )
@@ -212,10 +242,17 @@ impl Seal {
 impl Plan {
     /// All steps in order: stage, name, line.
     pub fn lines(&self) -> Vec<(&'static str, &'static str, String)> {
+        let mut out = Vec::new();
+        if let Some(cgroup) = &self.isolate.cgroup {
+            out.push(("isolate", "cgroup", cgroup.to_string()));
+        }
         let start = if self.isolate.namespaces.is_empty() { "fork" } else { "clone3" };
-        let mut out = vec![("isolate", start, self.isolate.to_string())];
+        out.push(("isolate", start, self.isolate.to_string()));
         if let Some(tmp) = &self.tmp {
             out.push(("isolate", "tmpdir", format!("{}: TMPDIR, made for this run and removed with it", shown(tmp))));
+        }
+        if self.isolate.cgroup.is_some() {
+            out.push(("isolate", "cgroup-namespace", "an own cgroup namespace, whose root is that cgroup".to_owned()));
         }
         if self.isolate.loopback {
             out.push(("isolate", "loopback", "bring loopback up".to_owned()));

@@ -1,6 +1,6 @@
 //! The tier without mounts: no namespaces, more refused calls, and the list of what that gives up.
 
-use super::{Denied, IdMap, Isolate, When};
+use super::{By, Denied, IdMap, Isolate, When};
 use crate::host::Facts;
 use crate::policy::Policy;
 
@@ -9,7 +9,12 @@ const SCOPES: u32 = 6;
 const PATH_SOCKETS: u32 = 9;
 
 pub(super) fn isolate() -> Isolate {
-    Isolate { namespaces: Vec::new(), ids: IdMap::Kept, loopback: false }
+    Isolate { cgroup: None, namespaces: Vec::new(), ids: IdMap::Kept, loopback: false }
+}
+
+/// What holds the limits on processes and on memory.
+pub(super) fn held_by(is_root: bool) -> (By, By) {
+    (if is_root { By::Nothing } else { By::UserRlimit }, By::Rlimit)
 }
 
 /// The lists of refused calls beside the common one.

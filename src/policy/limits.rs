@@ -7,13 +7,21 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     pub processes: Option<u64>,
-    /// Bytes of writable private memory a process (RLIMIT_DATA).
+    /// Bytes: of the whole box where a cgroup holds it, else of writable private memory a process (RLIMIT_DATA).
     pub memory: Option<u64>,
     /// Bytes that all private writable places hold together.
     pub tmp: u64,
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
     pub time: Option<Duration>,
+    /// Given on the command line: the report then says what holds them.
+    pub asked: Asked,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asked {
+    pub processes: bool,
+    pub memory: bool,
 }
 
 /// A build of a large project stays below this; a fork bomb does not.
@@ -21,8 +29,17 @@ const PROCESSES: u64 = 4096;
 /// RAM-backed, so never more than half of the memory.
 const TMP: u64 = 4 << 30;
 
+/// Enough for the directories that every box has.
+const SMALLEST_TMP: u64 = 64 << 10;
+
 impl Limits {
-    /// `tightest` is the repository's file: it can only lower what the others say.
+    /// Those of a run that sets none, on a host with this much memory.
+    pub fn default_on(memory: u64) -> Limits {
+        let none = profile::Limits::default();
+        Limits::resolve([&none, &none], None, memory)
+    }
+
+    /// `sources` are the command line and the profile; `tightest` is the repository's file: it can only lower what the others say.
     pub fn resolve(sources: [&profile::Limits; 2], tightest: Option<&profile::Limits>, memory: u64) -> Limits {
         type Pick = fn(&profile::Limits) -> Option<u64>;
         let pick = |field: Pick, default: u64| {
@@ -34,10 +51,12 @@ impl Limits {
         Limits {
             processes: finite(pick(|limits| limits.processes.as_ref().map(|n| n.value), PROCESSES)),
             memory: finite(pick(|limits| limits.memory.as_ref().map(|n| n.value), memory / 4 * 3)),
-            tmp: if tmp == u64::MAX { memory } else { tmp },
+            // To tmpfs 0 means no limit at all.
+            tmp: if tmp == u64::MAX { memory } else { tmp.max(SMALLEST_TMP) },
             file_size: finite(pick(|limits| limits.file_size.as_ref().map(|n| n.value), u64::MAX)),
             open_files: finite(pick(|limits| limits.open_files.as_ref().map(|n| n.value), u64::MAX)),
             time: finite(pick(|limits| limits.time.as_ref().map(|n| n.value), u64::MAX)).map(Duration::from_secs),
+            asked: Asked { processes: sources[0].processes.is_some(), memory: sources[0].memory.is_some() },
         }
     }
 }
@@ -55,6 +74,7 @@ mod tests {
         let repository = profile::Limits { processes: set(99), memory: set(5), ..profile::Limits::default() };
         let limits = Limits::resolve([&cli, &file], Some(&repository), 8 << 30);
         assert_eq!((limits.processes, limits.memory, limits.tmp), (Some(10), Some(5), 4 << 30));
+        assert_eq!(limits.asked, Asked { processes: true, memory: false });
         let free = Limits::resolve([&cli, &file], None, 1 << 30);
         assert_eq!((free.memory, free.tmp), (None, 1 << 29));
     }

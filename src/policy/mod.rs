@@ -19,7 +19,7 @@ mod toolchain;
 pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
-pub use limits::Limits;
+pub use limits::{Asked, Limits};
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
 pub use record::Record;
 pub use resolve::{Request, resolve};
@@ -103,6 +103,8 @@ pub struct Policy {
     pub diff: DiffStyle,
     /// Sorted by path.
     pub entries: Vec<Entry>,
+    /// Directories of live roots that must stay where they are: the way to agentbox's own.
+    pub pins: Vec<PathBuf>,
     /// Symlinks that make other spellings of the entries work. Never inside an entry of the host.
     pub links: Vec<Link>,
     pub names: NameRules,

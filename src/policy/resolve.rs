@@ -71,6 +71,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
     let net = pick(cli, profile, |p| p.network.mode.as_ref()).map_or(NetMode::None, |w| w.value);
     let net = repository_only(request, |p| p.network.mode.as_ref()).map_or(net, |w| w.value);
 
+    let pins = if mode == Mode::Live { roots.guard_own()? } else { Vec::new() };
     let Roots { mut entries, links: root_links, mut notices, literals, as_path, .. } = roots;
     let home_kind = match home_mode {
         HomeMode::Private => EntryKind::Private(Private::Home),
@@ -88,6 +89,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
     };
     entries.extend(built_in.into_iter().map(|entry| (Rank::BuiltIn, entry)));
     let entries = settle(entries);
+    no_kernel_roots(&entries, facts)?;
     let links = visible_links(&entries, links);
     let names = name_rules(request, literals, &as_path)?;
     let limits = Limits::resolve(
@@ -100,6 +102,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         mode,
         diff: pick(cli, profile, |p| p.run.diff.as_ref()).map_or(DiffStyle::Full, |w| w.value),
         entries,
+        pins,
         links,
         names,
         net,
@@ -163,6 +166,10 @@ fn home(request: &Request, facts: &Facts) -> Result<Home, PolicyError> {
     let set = request.vars.get(OsStr::new("HOME")).map(PathBuf::from).filter(|home| home.is_absolute());
     let asked = set.or_else(|| facts.account.home.clone()).ok_or(PolicyError::NoHome)?;
     match resolve_path(&asked, Path::new("/")) {
+        // A service account's: the box has one of its own then, for the root directory is not the command's to write.
+        Ok(found) if found.path.as_path() == Path::new("/") => {
+            Ok(Home { path: Path::new("/home").join(&facts.account.name), links: Vec::new() })
+        }
         Ok(Resolved { path, links, .. }) => Ok(Home { path: path.into_path_buf(), links }),
         Err(_) => Ok(Home { path: crate::path::lexical(&asked), links: Vec::new() }),
     }
@@ -232,6 +239,26 @@ fn settle(mut entries: Vec<(Rank, Entry)>) -> Vec<Entry> {
     });
     entries.dedup_by(|(_, later), (_, first)| later.path == first.path);
     entries.into_iter().map(|(_, entry)| entry).collect()
+}
+
+/// A root on a file system of the kernel's own would let the machine be set: for root, or by a bind mount of one.
+fn no_kernel_roots(entries: &[Entry], facts: &Facts) -> Result<(), PolicyError> {
+    for entry in entries.iter().filter(|entry| entry.kind.is_root()) {
+        let at = facts.mounts.iter().filter(|mount| is_at_or_below(&entry.path, &mount.at));
+        // Of mounts on one path the last is the one that shows.
+        if let Some(mount) = at.max_by_key(|mount| mount.at.as_os_str().len()).filter(|mount| mount.is_kernel()) {
+            return Err(PolicyError::Conflict {
+                text: format!(
+                    "{}: {} lies on {}, a file system of the kernel's own",
+                    entry.origin,
+                    entry.path.display(),
+                    mount.kind
+                ),
+                hint: "the box has its own /proc and /dev; leave this root out".into(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The links that must be made: those that no entry of the host holds already, each once, never at an entry's path.

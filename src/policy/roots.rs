@@ -2,7 +2,7 @@
 
 use super::names::{Effect, NameRule, Rank};
 use super::{Entry, EntryKind, PolicyError};
-use crate::path::{Kind, Link, ResolveError, Resolved, identity, lexical, resolve};
+use crate::path::{Kind, Link, ResolveError, Resolved, identity, is_at_or_below, lexical, resolve};
 use crate::profile::{GrantAccess, Origin, PathEntry, Profile, Written};
 use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Roots<'a> {
     cwd: &'a Path,
     home: &'a Path,
-    own_dirs: &'a [PathBuf],
+    /// agentbox's own directories, as they are named and where they really lie.
+    own: Vec<PathBuf>,
     grant_home: bool,
     pub entries: Vec<(Rank, Entry)>,
     pub links: Vec<Link>,
@@ -27,7 +28,7 @@ impl<'a> Roots<'a> {
         let mut roots = Roots {
             cwd,
             home,
-            own_dirs,
+            own: Vec::new(),
             grant_home,
             entries: Vec::new(),
             links: Vec::new(),
@@ -36,14 +37,30 @@ impl<'a> Roots<'a> {
             as_path: Vec::new(),
         };
         for dir in own_dirs {
-            // Hidden whether they exist by now or are made by this very run.
+            // Hidden whether they exist by now or are made by this very run, and a link to them as well.
             let path = match resolve(dir, cwd) {
                 Ok(found) => found.path.into_path_buf(),
                 Err(ResolveError::Missing { parent, rest, .. }) => lexical(&parent.join(rest)),
                 Err(_) => lexical(dir),
             };
+            roots.own.push(path);
+            let name = dir.file_name().unwrap_or_default();
+            if let Some(Ok(parent)) = dir.parent().map(|parent| resolve(parent, cwd)) {
+                roots.own.push(parent.path.join(name.as_ref()));
+            }
+        }
+        roots.own.sort();
+        roots.own.dedup();
+        for path in &roots.own {
             let origin = Origin::BuiltIn("agentbox's own directories".into());
-            let entry = Entry { path, kind: EntryKind::Hide, origin, why: None, file: Some(Kind::Dir), id: None };
+            let found = identity(path).ok();
+            let file = match found {
+                None | Some((_, FileType::Directory)) => Some(Kind::Dir),
+                Some((_, FileType::Symlink)) => None,
+                Some(_) => Some(Kind::File),
+            };
+            let id = found.map(|(id, _)| id);
+            let entry = Entry { path: path.clone(), kind: EntryKind::Hide, origin, why: None, file, id };
             roots.entries.push((Rank::BuiltIn, entry));
         }
         roots.literals.push(NameRule {
@@ -158,7 +175,7 @@ impl<'a> Roots<'a> {
                 hint: "leave it out; docs/profiles.md lists what /proc and /dev hold inside".into(),
             });
         }
-        for own in self.own_dirs {
+        for own in &self.own {
             let overlaps = path.starts_with(own) || (*kind == EntryKind::Scratch && own.starts_with(path));
             if overlaps {
                 return Err(PolicyError::OwnState { path: path.into(), state: own.clone(), origin: origin.into() });
@@ -187,6 +204,26 @@ impl<'a> Roots<'a> {
             let entry = Entry { path, kind, origin: rule.origin, why: None, file: Some(file), id: Some(id) };
             self.entries.push((rule.rank, entry));
         }
+    }
+
+    /// Where a live writable root holds agentbox's own directories the command could plant what the next run obeys. What
+    /// is there is masked, and the directories on the way are pinned, so that none of them can be moved to free the name;
+    /// what is not there cannot be kept from being made.
+    pub fn guard_own(&self) -> Result<Vec<PathBuf>, PolicyError> {
+        let mut pins = Vec::new();
+        for (_, root) in self.entries.iter().filter(|(_, entry)| entry.kind == EntryKind::Rw) {
+            for own in self.own.iter().filter(|own| is_at_or_below(own, &root.path)) {
+                if identity(own).is_err() {
+                    let (path, state) = (root.path.clone(), own.clone());
+                    return Err(PolicyError::OwnState { path, state, origin: root.origin.to_string() });
+                }
+                let way = own.ancestors().skip(1).take_while(|dir| *dir != root.path);
+                pins.extend(way.map(Path::to_path_buf));
+            }
+        }
+        pins.sort();
+        pins.dedup();
+        Ok(pins)
     }
 
     /// Without a writable root the working directory is the one, unless a root covers it already.
@@ -222,7 +259,10 @@ impl<'a> Roots<'a> {
     /// A hide argument that exists is that path: the name itself, and for a symlink what it leads to as well.
     fn hide(&mut self, text: &str, origin: &Origin, rank: Rank) {
         let Some(named) = self.existing(text, origin) else { return };
-        self.as_path.push((rank, text.to_owned()));
+        // A file with the very name of a pattern does not take the pattern away: a cloned repository could bring one.
+        if !text.contains(['*', '?', '[', '{']) {
+            self.as_path.push((rank, text.to_owned()));
+        }
         let mut paths = vec![named.clone()];
         if let Ok(target) = resolve(&named, self.cwd) {
             self.links.extend(target.links);
@@ -237,7 +277,8 @@ impl<'a> Roots<'a> {
                 Ok((_, FileType::Symlink)) | Err(_) => None,
                 Ok(_) => Some(Kind::File),
             };
-            let entry = Entry { path, kind: EntryKind::Hide, origin: origin.clone(), why: None, file, id: None };
+            let id = identity(&path).ok().map(|(id, _)| id);
+            let entry = Entry { path, kind: EntryKind::Hide, origin: origin.clone(), why: None, file, id };
             self.entries.push((rank, entry));
         }
     }

@@ -3,7 +3,7 @@
 use super::names::{Inside, NameVerdict, Scratch};
 use super::{Access, Decision, Entry, EntryKind, Policy};
 use crate::host::{Mount, mounts_below};
-use crate::path::{self, Found, Kind, ScanNotice, Verdict};
+use crate::path::{self, Found, Kind, ScanNotice, Verdict, is_at_or_below};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -18,6 +18,8 @@ pub enum Finding {
     Frozen(usize),
     /// A socket of the host, which a bind mount would let through.
     Socket,
+    /// A directory that the caller may not list: what hides in it nobody can tell, so it hides as a whole.
+    Unsearchable,
 }
 
 /// All that one root holds.
@@ -32,6 +34,8 @@ struct NameJudge<'a> {
     root_len: usize,
     /// Entries of their own and mounts not to look into: the walk ends there.
     skip: HashSet<Vec<u8>>,
+    /// Those of them that are entries of the policy.
+    entries: HashSet<Vec<u8>>,
     live: bool,
     read_only: bool,
     scratch: Scratch,
@@ -39,16 +43,34 @@ struct NameJudge<'a> {
 
 impl<'a> NameJudge<'a> {
     fn new(policy: &'a Policy, entry: &Entry, from: &Path, mounts: &[&Mount], live: bool) -> NameJudge<'a> {
-        let entries = policy.entries.iter().map(|other| other.path.as_path());
-        let mounts = mounts.iter().map(|mount| mount.at.as_path());
-        let skip = entries.chain(mounts).filter(|path| *path != from && path.starts_with(from));
+        let below = |path: &&Path| *path != from && is_at_or_below(path, from);
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let entries: HashSet<Vec<u8>> =
+            policy.entries.iter().map(|other| other.path.as_path()).filter(below).map(bytes).collect();
+        let mounts = mounts.iter().map(|mount| mount.at.as_path()).filter(below).map(bytes);
         NameJudge {
             policy,
             root_len: entry.path.as_os_str().len(),
-            skip: skip.map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+            skip: entries.iter().cloned().chain(mounts).collect(),
+            entries,
             live,
             read_only: entry.kind == EntryKind::Ro,
             scratch: Scratch::default(),
+        }
+    }
+}
+
+impl NameJudge<'_> {
+    /// An entry of its own is judged by itself. A mount is looked into apart, but its name counts here like any other:
+    /// secrets are handed to containers as files and directories that are mounted.
+    fn other(&mut self, inside: Inside, path: &[u8], kind: FileType) -> (Verdict<Inside>, Option<Finding>) {
+        if self.entries.contains(path) {
+            return (Verdict::Skip, None);
+        }
+        let dir = kind == FileType::Directory;
+        match self.policy.names.judge(inside, path, self.root_len, dir, &mut self.scratch).0 {
+            NameVerdict::Hidden(rule) => (Verdict::Stop, Some(Finding::Hidden(rule))),
+            NameVerdict::Visible | NameVerdict::Frozen(_) | NameVerdict::Through(_) => (Verdict::Skip, None),
         }
     }
 }
@@ -59,7 +81,7 @@ impl path::Judge for NameJudge<'_> {
 
     fn judge(&mut self, inside: Inside, path: &[u8], kind: FileType) -> (Verdict<Inside>, Option<Finding>) {
         if !self.skip.is_empty() && self.skip.contains(path) {
-            return (Verdict::Skip, None);
+            return self.other(inside, path, kind);
         }
         let dir = kind == FileType::Directory;
         let (verdict, below) = self.policy.names.judge(inside, path, self.root_len, dir, &mut self.scratch);
@@ -148,18 +170,25 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
     below.dedup_by(|earlier, shown| earlier.at == shown.at);
     below.reverse();
     let dir = entry.file == Some(Kind::Dir);
-    let findings = if dir { scan(policy, entry, &entry.path, &below, live)? } else { Findings::default() };
+    let findings =
+        if dir { scan(policy, entry, &entry.path, Inside::default(), &below, live)? } else { Findings::default() };
     let mut sections = vec![Section { path: entry.path.clone(), dir, unavailable: false, findings }];
     for mount in &below {
+        // Hidden by its name, or by that of a directory above: found there, and nothing of it is seen.
+        let Some(inside) = inside_at(policy, entry, &mount.at) else { continue };
         // What lies below a mount that cannot be looked at cannot either.
         if sections.iter().any(|above| above.unavailable && mount.at.starts_with(&above.path)) {
             continue;
         }
-        let mut section =
-            Section { path: mount.at.clone(), dir: true, unavailable: mount.may_hang(), findings: Findings::default() };
+        let mut section = Section {
+            path: mount.at.clone(),
+            dir: true,
+            unavailable: mount.is_off_limits(),
+            findings: Findings::default(),
+        };
         if !section.unavailable {
             section.dir = matches!(path::identity(&mount.at), Ok((_, FileType::Directory)));
-            match section.dir.then(|| scan(policy, entry, &mount.at, &below, live)) {
+            match section.dir.then(|| scan(policy, entry, &mount.at, inside, &below, live)) {
                 Some(Ok(findings)) => section.findings = findings,
                 Some(Err(errno)) => {
                     section.findings.notices.push(ScanNotice { path: mount.at.clone(), errno });
@@ -172,8 +201,39 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
     Ok(sections)
 }
 
-fn scan(policy: &Policy, entry: &Entry, from: &Path, mounts: &[&Mount], live: bool) -> Result<Findings, Errno> {
+/// What the name rules know inside the directory at `path`, or `None` when the way there is hidden.
+fn inside_at(policy: &Policy, entry: &Entry, path: &Path) -> Option<Inside> {
+    let (root_len, bytes) = (entry.path.as_os_str().len(), path.as_os_str().as_bytes());
+    let mut scratch = Scratch::default();
+    let mut inside = Inside::default();
+    let ends = (root_len + 1..bytes.len()).filter(|&at| bytes[at] == b'/').chain([bytes.len()]);
+    for end in ends.filter(|&end| end > root_len) {
+        let (verdict, below) = policy.names.judge(inside, &bytes[..end], root_len, true, &mut scratch);
+        if matches!(verdict, NameVerdict::Hidden(_)) {
+            return None;
+        }
+        inside = below;
+    }
+    Some(inside)
+}
+
+fn scan(
+    policy: &Policy,
+    entry: &Entry,
+    from: &Path,
+    inside: Inside,
+    mounts: &[&Mount],
+    live: bool,
+) -> Result<Findings, Errno> {
     let mut judge = NameJudge::new(policy, entry, from, mounts, live);
-    let (found, notices) = path::scan(from, Inside::default(), &mut judge)?;
+    let (mut found, notices) = path::scan(from, inside, &mut judge)?;
+    let (refused, notices): (Vec<_>, Vec<_>) = notices.into_iter().partition(|notice| notice.errno == Errno::ACCESS);
+    let hide = |notice: ScanNotice| Found {
+        path: notice.path,
+        kind: Some(Kind::Dir),
+        link: false,
+        rule: Finding::Unsearchable,
+    };
+    found.extend(refused.into_iter().map(hide));
     Ok(Findings { found, notices })
 }

@@ -150,6 +150,8 @@ impl Policy {
                 Finding::Hidden(index) => format!("hidden by {}", rule(index)),
                 Finding::Frozen(index) => format!("frozen by {}", rule(index)),
                 Finding::Socket => "a socket of the host".to_owned(),
+                // Whoever owns it can open it for a search of its own later.
+                Finding::Unsearchable => "cannot be searched for hidden names".to_owned(),
             };
             (found.path.clone(), why)
         });

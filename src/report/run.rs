@@ -1,10 +1,10 @@
 //! The report of one run.
 
 use super::one_line;
-use crate::plan::{Plan, shown};
+use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges};
+use crate::session::{Counts, LayerChanges, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,6 +18,10 @@ pub struct RunReport {
     granted: Vec<String>,
     degraded: Vec<Layer>,
     lost: Vec<String>,
+    /// Limits of the command line, and what holds them where it is less than a cgroup.
+    held: Vec<String>,
+    /// Limits of the whole box that it ran into.
+    reached: Vec<String>,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -58,6 +62,7 @@ impl RunReport {
             "degraded": degraded,
             "lost": plan.lost,
             "limits": limits,
+            "reached": [],
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
         });
@@ -68,6 +73,8 @@ impl RunReport {
             granted: policy.granted.clone(),
             degraded: policy.degraded.clone(),
             lost: plan.lost.clone(),
+            held: held(&plan.seal),
+            reached: Vec::new(),
         }
     }
 
@@ -76,6 +83,18 @@ impl RunReport {
         self.value["session"] = Value::Null;
         self.value["status"] = json!(status);
         self.value["error"] = json!(why);
+    }
+
+    /// The box ran into limits that a cgroup holds.
+    pub fn ran_into(&mut self, reached: Reached, plan: &Plan) {
+        let limits = &plan.seal.limits;
+        if let (true, Some(bytes)) = (reached.memory, limits.memory) {
+            self.reached.push(format!("memory limit of {bytes} bytes reached: the kernel ended the whole box"));
+        }
+        if let (true, Some(processes)) = (reached.processes, limits.processes) {
+            self.reached.push(format!("limit of {processes} processes reached"));
+        }
+        self.value["reached"] = json!(self.reached);
     }
 
     /// Nothing was changed, so no session was kept.
@@ -105,8 +124,23 @@ impl RunReport {
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
         lines.extend(self.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
+        lines.extend(self.held.iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
         lines
     }
+}
+
+/// What holds the limits that the command line gave, where no cgroup does.
+fn held(seal: &Seal) -> Vec<String> {
+    let limits = &seal.limits;
+    let mut lines = Vec::new();
+    if let (true, Some(processes), false) = (limits.asked.processes, limits.processes, seal.processes_by == By::Cgroup)
+    {
+        lines.push(format!("limit processes={processes}: {}", seal.processes_cover()));
+    }
+    if let (true, Some(bytes), false) = (limits.asked.memory, limits.memory, seal.memory_by == By::Cgroup) {
+        lines.push(format!("limit memory={bytes}: {}", seal.memory_covers()));
+    }
+    lines
 }
 
 /// Does the command see the host's network, as asked or because its own was given up?

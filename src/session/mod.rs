@@ -25,6 +25,7 @@ mod tmpdir;
 mod tree;
 mod walk;
 
+pub use crate::enforce::Reached;
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
 pub use examine::examine;
 pub use osjson::value as os_value;

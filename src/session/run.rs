@@ -6,7 +6,7 @@ use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
-use crate::enforce::{Injected, Launch, Launched, LayerDirs, StepError, Surroundings, launch};
+use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use std::fmt;
@@ -71,6 +71,8 @@ impl RunError {
 /// A run that ended, with its session where there is one.
 pub struct Finished {
     pub outcome: Outcome,
+    /// The limits of the whole box that it ran into.
+    pub reached: Reached,
     session: Option<Session>,
 }
 
@@ -124,7 +126,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
-        Ok(outcome) => Ok(Finished { outcome, session }),
+        Ok((outcome, reached)) => Ok(Finished { outcome, reached, session }),
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -135,7 +137,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     }
 }
 
-fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome, RunError> {
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached), RunError> {
     let layers: Vec<LayerDirs> = session
         .iter()
         .flat_map(|session| session.layers())
@@ -153,13 +155,16 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Outcome,
         around: settings.around,
     })
     .map_err(RunError::Launch)?;
-    let Launched { pid, pidfd, channel } = launched;
+    let Launched { pid, pidfd, channel, group } = launched;
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
     let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    let reached = group.as_ref().map_or(Reached::default(), Group::reached);
+    // The box is gone, and now its group.
+    drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok(outcome)
+    Ok((outcome, reached))
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {

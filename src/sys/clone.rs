@@ -2,7 +2,7 @@
 
 use super::mount::last_errno;
 use rustix::io::Errno;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Namespaces to make, the kernel's `CLONE_NEW*` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,9 @@ impl CloneFlags {
     pub const NET: u64 = libc::CLONE_NEWNET as u64;
 }
 
+/// Linux 5.7. libc's constant is too narrow for it.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
 /// Which side of the clone this is.
 pub enum Child {
     /// The new process.
@@ -26,16 +29,18 @@ pub enum Child {
     Outside { pid: i32, pidfd: OwnedFd },
 }
 
-/// Forks into new namespaces, all of them in one call, with copied memory as fork(2) does.
+/// Forks into new namespaces, all of them in one call, with copied memory as fork(2) does; with `cgroup`, a directory
+/// of cgroup v2, into that group from the first instant.
 ///
 /// The caller must have a single thread: the child goes on in a copy of this one alone.
 ///
 /// # Errors
 /// The errno of clone3(2).
-pub fn clone3(flags: CloneFlags) -> Result<Child, Errno> {
+pub fn clone3(flags: CloneFlags, cgroup: Option<BorrowedFd<'_>>) -> Result<Child, Errno> {
     let mut pidfd: i32 = -1;
+    let into_cgroup = cgroup.map_or(0, |_| CLONE_INTO_CGROUP);
     let args = libc::clone_args {
-        flags: flags.0 | libc::CLONE_PIDFD as u64,
+        flags: flags.0 | libc::CLONE_PIDFD as u64 | into_cgroup,
         pidfd: (&raw mut pidfd) as u64,
         child_tid: 0,
         parent_tid: 0,
@@ -45,7 +50,7 @@ pub fn clone3(flags: CloneFlags) -> Result<Child, Errno> {
         tls: 0,
         set_tid: 0,
         set_tid_size: 0,
-        cgroup: 0,
+        cgroup: cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
     };
     // SAFETY: without CLONE_VM and with stack 0 the child runs on its own copy of this stack, as after fork; `args`
     // and `pidfd` outlive the call. The caller keeps the process single-threaded.

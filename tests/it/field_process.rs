@@ -199,6 +199,7 @@ fn other_processes_are_out_of_reach() {
             mode,
             r#"
             TOK=abc sleep 60 & p=$!
+            until grep -qz TOK=abc /proc/$p/environ; do sleep .02; done
             $AB --rw $T/p -- sh -c "ls /proc | grep -c '^[0-9]'; trap '' TERM; kill -TERM -1; kill -KILL $p; cat /proc/$p/environ; echo end"
             kill -0 $p && echo alive; tr '\0' '\n' </proc/$p/environ | grep -c TOK=abc; kill $p
             "#,

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test crate uses its own part")]
 #![allow(clippy::unwrap_used, reason = "outside of a test function, but a test all the same")]
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -171,8 +172,18 @@ impl Pty {
         let (mut reader, sink) = (master.try_clone().unwrap(), Arc::clone(&output));
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            while let Ok(got @ 1..) = reader.read(&mut buffer) {
-                sink.lock().unwrap().extend(&buffer[..got]);
+            // Once nobody listens it has to let the master go, or dropping the terminal would not hang it up.
+            while Arc::strong_count(&sink) > 1 {
+                let mut ready = [PollFd::new(&reader, PollFlags::IN)];
+                let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+                match poll(&mut ready, Some(&timeout)) {
+                    Ok(0) => {}
+                    Ok(_) => match reader.read(&mut buffer) {
+                        Ok(got @ 1..) => sink.lock().unwrap().extend(&buffer[..got]),
+                        Ok(0) | Err(_) => break,
+                    },
+                    Err(_) => break,
+                }
             }
         });
         Pty { master, slave: pty.slave, child, output, seen: 0 }

@@ -2,6 +2,7 @@
 
 mod caps;
 mod descriptors;
+mod found;
 mod limits;
 mod mounts;
 mod names;
