@@ -85,7 +85,7 @@ fn new_session(root: &Path) -> NewSession {
         command: vec!["true".into()],
         profiles: vec!["default".into()],
         roots: vec![root.to_path_buf()],
-        policy: serde_json::json!({}),
+        policy: serde_json::value::to_raw_value(&serde_json::json!({})).unwrap(),
         created: SystemTime::now(),
     }
 }

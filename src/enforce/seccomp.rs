@@ -1,5 +1,5 @@
-//! Two filters: a prologue of our own, for what seccompiler cannot say (x32, ENOSYS for single calls), and the deny
-//! list, which seccompiler builds.
+//! One filter of two parts: a prologue of our own, for what seccompiler cannot say (x32, ENOSYS for single calls), and
+//! the deny list, which seccompiler builds. Every jump of either is relative, so that they can stand behind each other.
 
 use super::StepError;
 use crate::plan::{DENIED, Denied, When, hints};
@@ -20,6 +20,13 @@ const AUDIT_ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const AUDIT_ARCH: u32 = 0xc000_00b7;
 
+const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
+const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+const ABOVE: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+
 const RET_KILL_PROCESS: u32 = 0x8000_0000;
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
@@ -28,12 +35,48 @@ fn fail(error: impl std::fmt::Display) -> StepError {
     StepError::new("seccomp", error).hint(hints::SECCOMP)
 }
 
-/// Installs both on this process and all that it will start. The last change before exec. `more` are lists beside the
+/// Installs it on this process and all that it will start. The last change before exec. `more` are lists beside the
 /// common one.
 pub(super) fn install(nested: bool, more: &[&[Denied]]) -> Result<(), StepError> {
-    let list = deny_list(nested, more)?;
-    apply_filter(&list).map_err(fail)?;
-    apply_filter(&prologue(nested)).map_err(fail)
+    apply_filter(&program(nested, more)?).map_err(fail)
+}
+
+fn program(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> {
+    let (list, judged) = deny_list(nested, more)?;
+    let mut program = prologue(nested);
+    program.extend(shortcut(&judged));
+    program.extend(list);
+    Ok(program)
+}
+
+/// Allows the calls that the list does not name without a walk through it: the kernel emulates the program once for
+/// every system call when it is installed. `judged` is sorted, and the accumulator holds the call's number.
+fn shortcut(judged: &[u32]) -> BpfProgram {
+    let mut out = BpfProgram::new();
+    // From behind, so that every way to the list knows how far it is.
+    search(judged, &mut out);
+    out.reverse();
+    out
+}
+
+/// A binary search; `out` is in reverse, the list behind its first entry.
+fn search(judged: &[u32], out: &mut BpfProgram) {
+    /// So many are compared one by one.
+    const FEW: usize = 8;
+    if judged.len() <= FEW {
+        out.push(statement(JUMP, out.len() as u32));
+        out.push(statement(RETURN, RET_ALLOW));
+        for (behind, &number) in (1u8..).zip(judged) {
+            out.push(jump(EQUAL, number, behind, 0));
+        }
+        return;
+    }
+    let (low, high) = judged.split_at(judged.len() / 2);
+    search(high, out);
+    let above = out.len();
+    search(low, out);
+    out.push(statement(JUMP, (out.len() - above) as u32));
+    out.push(jump(AT_LEAST, high[0], 0, 1));
 }
 
 fn statement(code: u32, k: u32) -> sock_filter {
@@ -47,11 +90,6 @@ fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
 /// Foreign architectures and x32 are killed, not refused: nobody makes such a call by accident, and a filter that only
 /// compares numbers would let them through.
 fn prologue(nested: bool) -> BpfProgram {
-    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
-    const ABOVE: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
     const ARCH_OFFSET: u32 = 4;
     let enosys = RET_ERRNO | libc::ENOSYS as u32;
     let mut program = vec![
@@ -71,11 +109,11 @@ fn prologue(nested: bool) -> BpfProgram {
     }
     program.push(jump(ABOVE, NEWEST, 0, 1));
     program.push(statement(RETURN, enosys));
-    program.push(statement(RETURN, RET_ALLOW));
     program
 }
 
-fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> {
+/// The program of the list, which needs no part before it, and the calls that it judges, sorted.
+fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<(BpfProgram, Vec<u32>), StepError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut always: Vec<i64> = Vec::new();
     for denied in DENIED.iter().chain(more.iter().copied().flatten()) {
@@ -112,24 +150,23 @@ fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> 
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(fail)?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    // In their order, for so a BTreeMap has them.
+    let judged = rules.keys().filter_map(|&number| u32::try_from(number).ok()).collect();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).map_err(fail)?;
-    BpfProgram::try_from(filter).map(compact).map_err(fail)
+    Ok((BpfProgram::try_from(filter).map(compact).map_err(fail)?, judged))
 }
 
 /// Takes the detours out of calls that are refused whatever their arguments: for each seccompiler emits `if nr then
 /// jump 1; jump 2; return; return default`, where `if nr then return` says the same. The kernel emulates the program
 /// once for every system call when it is installed, so its length is launch time.
 fn compact(program: BpfProgram) -> BpfProgram {
-    const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let is_detour = |chain: &[sock_filter]| {
-        let is = |at: usize, code: u16, k: u32| chain[at].code == code && chain[at].k == k;
+        let is = |at: usize, code: u32, k: u32| chain[at].code == code as u16 && chain[at].k == k;
         chain.len() >= 5
-            && (chain[0].code, chain[0].jt, chain[0].jf) == (EQUAL, 0, 1)
+            && (chain[0].code, chain[0].jt, chain[0].jf) == (EQUAL as u16, 0, 1)
             && is(1, JUMP, 1)
             && is(2, JUMP, 2)
-            && chain[3].code == RETURN
+            && chain[3].code == RETURN as u16
             && is(4, RETURN, RET_ALLOW)
     };
     let mut out = BpfProgram::with_capacity(program.len());
@@ -295,8 +332,8 @@ mod tests {
 
     #[test]
     fn the_list_compiles_and_nesting_only_shortens_it() {
-        let plain = deny_list(false, &[]).unwrap();
-        let nested = deny_list(true, &[]).unwrap();
+        let plain = deny_list(false, &[]).unwrap().0;
+        let nested = deny_list(true, &[]).unwrap().0;
         assert!(nested.len() < plain.len());
     }
 
@@ -328,7 +365,7 @@ mod tests {
 
     #[test]
     fn compacting_changes_the_length_and_no_verdict() {
-        let program = deny_list(false, &[]).unwrap();
+        let program = deny_list(false, &[]).unwrap().0;
         let eperm = RET_ERRNO | libc::EPERM as u32;
         let nr = |name| number(name).unwrap() as u32;
         for denied in DENIED.iter().filter(|denied| matches!(denied.when, When::Always | When::UnlessNested)) {
@@ -354,10 +391,10 @@ mod tests {
         use crate::plan::{ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS};
         let eperm = RET_ERRNO | libc::EPERM as u32;
         let nr = |name| number(name).unwrap() as u32;
-        let online = deny_list(false, &[ON_THE_HOST]).unwrap();
+        let online = program(false, &[ON_THE_HOST]).unwrap();
         assert_eq!(run(&online, nr("socket"), [2, 1, 0, 0, 0, 0]), RET_ALLOW);
         assert_eq!(run(&online, nr("connect"), [3, 0, 0, 0, 0, 0]), RET_ALLOW);
-        let offline = deny_list(false, &[ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS]).unwrap();
+        let offline = program(false, &[ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS]).unwrap();
         for family in [2, 10, 16, 17, 40] {
             assert_eq!(run(&offline, nr("socket"), [family, 1, 0, 0, 0, 0]), eperm, "{family}");
         }
@@ -373,5 +410,29 @@ mod tests {
         assert_eq!(run(&offline, nr("setpriority"), [0, 0, 5, 0, 0, 0]), RET_ALLOW);
         assert_eq!(run(&offline, nr("setpriority"), [0, 7, 5, 0, 0, 0]), eperm);
         assert_eq!(run(&offline, nr("setpriority"), [2, 0, 5, 0, 0, 0]), eperm);
+    }
+
+    #[test]
+    fn the_whole_answers_as_the_prologue_and_the_list_behind_it() {
+        for nested in [false, true] {
+            let (list, judged) = deny_list(nested, &[]).unwrap();
+            assert!(judged.is_sorted() && judged.len() > 50);
+            let whole = program(nested, &[]).unwrap();
+            let mut first = prologue(nested);
+            first.push(statement(RETURN, RET_ALLOW));
+            let arguments = [0, 1, 2, 3, 10, 16, 0o4755, 0x5412, 0x1_0000_5412, u64::MAX, 0x1000_0000, 0x8_0003, 40];
+            for nr in (0..700).chain([X32_BIT - 1, X32_BIT, X32_BIT + 1, u32::MAX]) {
+                for a in arguments {
+                    for b in arguments {
+                        let args = [a, b, a, b, a, b];
+                        let expected = match run(&first, nr, args) {
+                            RET_ALLOW => run(&list, nr, args),
+                            other => other,
+                        };
+                        assert_eq!(run(&whole, nr, args), expected, "{nr} {args:x?} {nested}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -63,8 +63,9 @@ impl Pattern {
             _ => (trimmed, anchor),
         };
         let pattern = Pattern { body: body.to_lowercase(), anchor, weight: literal_characters(body) };
-        // Only what has more than stars in it can be malformed: compiling costs more than all else at a launch.
-        if body.contains(['[', ']', '{', '}', '\\']) {
+        // Only what has more than stars and plain classes in it can be malformed: compiling costs more than all else at
+        // a launch.
+        if body.contains(['[', ']', '{', '}', '\\']) && Part::list(&pattern.body).is_none() {
             compile(&pattern.body).map_err(|reason| bad(&reason))?;
         }
         Ok(pattern)
@@ -114,6 +115,99 @@ fn compile(glob: &str) -> Result<GlobMatcher, String> {
     glob.map(|glob| glob.compile_matcher()).map_err(|err| err.kind().to_string())
 }
 
+/// A part of a glob that is plain enough to be matched here: no braces, no escapes, nothing beyond ASCII.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Byte(u8),
+    /// `?`
+    Any,
+    /// `*`
+    Many,
+    /// `[a-c_]`, and with true `[!a-c_]`.
+    Class(bool, Vec<(u8, u8)>),
+}
+
+impl Part {
+    /// The parts of a glob; `None` for one that only the whole machinery understands, or that is malformed.
+    fn list(glob: &str) -> Option<Vec<Part>> {
+        let mut parts = Vec::new();
+        let mut rest = glob.as_bytes();
+        while let Some((&first, tail)) = rest.split_first() {
+            rest = tail;
+            parts.push(match first {
+                b'*' => Part::Many,
+                b'?' => Part::Any,
+                b'[' => {
+                    let end = rest.iter().position(|&byte| byte == b']')?;
+                    let (inside, behind) = (&rest[..end], &rest[end + 1..]);
+                    rest = behind;
+                    match inside.split_first() {
+                        Some((b'!' | b'^', inside)) => Part::Class(true, ranges(inside)?),
+                        _ => Part::Class(false, ranges(inside)?),
+                    }
+                }
+                b']' | b'{' | b'}' | b'\\' => return None,
+                byte if byte.is_ascii() => Part::Byte(byte),
+                _ => return None,
+            });
+        }
+        Some(parts)
+    }
+
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Part::Byte(own) => *own == byte,
+            Part::Any | Part::Many => true,
+            Part::Class(but, ranges) => ranges.iter().any(|&(from, to)| (from..=to).contains(&byte)) != *but,
+        }
+    }
+
+    /// Matches a name, which holds no slash. Of several stars only the last one that was met can have to take more.
+    fn all_match(parts: &[Part], name: &[u8]) -> bool {
+        let (mut at, mut next) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while at < name.len() {
+            match parts.get(next) {
+                Some(Part::Many) => {
+                    star = Some((next, at));
+                    next += 1;
+                }
+                Some(part) if part.takes(name[at]) => {
+                    at += 1;
+                    next += 1;
+                }
+                Some(_) | None => match &mut star {
+                    Some((behind, from)) => {
+                        *from += 1;
+                        (at, next) = (*from, *behind + 1);
+                    }
+                    None => return false,
+                },
+            }
+        }
+        parts[next..].iter().all(|part| *part == Part::Many)
+    }
+}
+
+/// The ranges of a class of letters, digits and underscores.
+fn ranges(class: &[u8]) -> Option<Vec<(u8, u8)>> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let mut out = Vec::new();
+    let mut rest = class;
+    while let Some((&from, tail)) = rest.split_first() {
+        let (to, tail) = match tail {
+            [b'-', to, tail @ ..] => (*to, tail),
+            tail => (from, tail),
+        };
+        if !plain(from) || !plain(to) || from > to {
+            return None;
+        }
+        out.push((from, to));
+        rest = tail;
+    }
+    (!out.is_empty()).then_some(out)
+}
+
 /// What one name can be compared with. All but the last are a comparison of bytes; a compiled glob costs a hundred
 /// times as much to make, so it is made when a name first comes near it.
 #[derive(Debug, Clone)]
@@ -121,24 +215,30 @@ enum NameForm {
     Exact(Vec<u8>),
     /// `a*b`, either side possibly empty.
     Around(Vec<u8>, Vec<u8>),
+    Plain(Vec<Part>),
     Complex {
         glob: String,
-        compiled: OnceCell<Option<GlobMatcher>>,
+        compiled: Compiled,
     },
 }
 
+/// A glob that is compiled when it is first needed.
+type Compiled = OnceCell<Option<Box<GlobMatcher>>>;
+
 impl NameForm {
     fn of(glob: &str) -> NameForm {
-        let complex = || NameForm::Complex { glob: glob.to_owned(), compiled: OnceCell::new() };
-        if glob.contains(['?', '[', ']', '{', '}', '\\']) {
-            return complex();
-        }
-        match glob.split_once('*') {
-            None => NameForm::Exact(glob.as_bytes().to_vec()),
-            Some((before, after)) if !after.contains('*') => {
-                NameForm::Around(before.as_bytes().to_vec(), after.as_bytes().to_vec())
+        if !glob.contains(['?', '[', ']', '{', '}', '\\']) {
+            match glob.split_once('*') {
+                None => return NameForm::Exact(glob.as_bytes().to_vec()),
+                Some((before, after)) if !after.contains('*') => {
+                    return NameForm::Around(before.as_bytes().to_vec(), after.as_bytes().to_vec());
+                }
+                Some(_) => {}
             }
-            Some(_) => complex(),
+        }
+        match Part::list(glob) {
+            Some(parts) => NameForm::Plain(parts),
+            None => NameForm::Complex { glob: glob.to_owned(), compiled: OnceCell::new() },
         }
     }
 
@@ -148,6 +248,7 @@ impl NameForm {
             NameForm::Around(before, after) => {
                 name.len() >= before.len() + after.len() && name.starts_with(before) && name.ends_with(after)
             }
+            NameForm::Plain(parts) => Part::all_match(parts, name),
             NameForm::Complex { glob, compiled } => is_match(compiled, glob, name),
         }
     }
@@ -158,6 +259,13 @@ impl NameForm {
         let (first, last) = match self {
             NameForm::Exact(text) => (literal(text.first()), None),
             NameForm::Around(before, after) => (literal(before.first()), literal(after.last())),
+            NameForm::Plain(parts) => {
+                let byte = |part: Option<&Part>| match part {
+                    Some(Part::Byte(byte)) => Some(*byte),
+                    Some(Part::Any | Part::Many | Part::Class(..)) | None => None,
+                };
+                (byte(parts.first()), byte(parts.last()))
+            }
             NameForm::Complex { glob, .. } => {
                 // Behind a backslash the last byte is literal as well, but then the one before is not: leave it.
                 let last = if glob.contains('\\') { None } else { literal(glob.as_bytes().last()) };
@@ -178,10 +286,10 @@ enum Edge {
     None,
 }
 
-fn is_match(compiled: &OnceCell<Option<GlobMatcher>>, glob: &str, text: &[u8]) -> bool {
+fn is_match(compiled: &Compiled, glob: &str, text: &[u8]) -> bool {
     use std::os::unix::ffi::OsStrExt;
     // It was checked when it was parsed.
-    let matcher = compiled.get_or_init(|| compile(glob).ok());
+    let matcher = compiled.get_or_init(|| compile(glob).ok().map(Box::new));
     matcher.as_ref().is_some_and(|matcher| matcher.is_match(Path::new(std::ffi::OsStr::from_bytes(text))))
 }
 
@@ -190,7 +298,7 @@ fn is_match(compiled: &OnceCell<Option<GlobMatcher>>, glob: &str, text: &[u8]) -
 struct Member {
     id: usize,
     name: NameForm,
-    path: Option<(Anchor, String, OnceCell<Option<GlobMatcher>>)>,
+    path: Option<(Anchor, String, Compiled)>,
 }
 
 /// Many patterns, asked at once. They lie in buckets by a byte that a matching name begins or ends with, so that most
@@ -198,30 +306,63 @@ struct Member {
 #[derive(Debug, Clone, Default)]
 pub struct PatternSet {
     members: Vec<Member>,
-    first: Vec<Vec<u16>>,
-    last: Vec<Vec<u16>>,
+    first: Buckets,
+    last: Buckets,
     rest: Vec<u16>,
+}
+
+/// Numbers by a byte: those of byte `b` stand from `starts[b]` up to `starts[b + 1]`.
+#[derive(Debug, Clone, Default)]
+struct Buckets {
+    starts: Vec<u16>,
+    numbers: Vec<u16>,
+}
+
+impl Buckets {
+    fn new(mut pairs: Vec<(u8, u16)>) -> Buckets {
+        pairs.sort_unstable();
+        let mut starts = Vec::with_capacity(257);
+        for (at, &(byte, _)) in pairs.iter().enumerate() {
+            starts.resize(starts.len().max(usize::from(byte) + 1), at as u16);
+        }
+        starts.resize(257, pairs.len() as u16);
+        Buckets { starts, numbers: pairs.into_iter().map(|(_, number)| number).collect() }
+    }
+
+    fn of(&self, byte: u8) -> &[u16] {
+        let byte = usize::from(byte);
+        match self.starts.get(byte..byte + 2) {
+            Some(&[from, to]) => &self.numbers[usize::from(from)..usize::from(to)],
+            _ => &[],
+        }
+    }
 }
 
 impl PatternSet {
     pub fn new(patterns: &[Pattern]) -> PatternSet {
-        let mut set = PatternSet { first: vec![Vec::new(); 256], last: vec![Vec::new(); 256], ..PatternSet::default() };
+        let mut set = PatternSet { members: Vec::with_capacity(patterns.len()), ..PatternSet::default() };
+        let (mut first, mut last) = (Vec::new(), Vec::new());
         for (id, pattern) in patterns.iter().enumerate() {
             let name = pattern.body.rsplit('/').next().unwrap_or_default();
             let plain = pattern.anchor == Anchor::Name;
             let path = (!plain).then(|| (pattern.anchor, pattern.body.clone(), OnceCell::new()));
             // A name part such as `**`, or one that is cut out of braces, says nothing by itself.
             let whole = pattern.body.contains('{') && !plain;
-            let name =
-                if whole { NameForm::Around(Vec::new(), Vec::new()) } else { NameForm::of(&name.replace("**", "*")) };
+            let name = match (whole, name.contains("**")) {
+                (true, _) => NameForm::Around(Vec::new(), Vec::new()),
+                (false, true) => NameForm::of(&name.replace("**", "*")),
+                (false, false) => NameForm::of(name),
+            };
             let index = set.members.len() as u16;
             match name.edge() {
-                Edge::First(byte) => set.first[usize::from(byte)].push(index),
-                Edge::Last(byte) => set.last[usize::from(byte)].push(index),
+                Edge::First(byte) => first.push((byte, index)),
+                Edge::Last(byte) => last.push((byte, index)),
                 Edge::None => set.rest.push(index),
             }
             set.members.push(Member { id, name, path });
         }
+        set.first = Buckets::new(first);
+        set.last = Buckets::new(last);
         set
     }
 
@@ -239,7 +380,7 @@ impl PatternSet {
         // A byte beyond ASCII may fold to one within: then the folded name's own edges count, which are these.
         let first = folded.first().copied().unwrap_or(first);
         let last = folded.last().copied().unwrap_or(last);
-        let near = self.first[usize::from(first)].iter().chain(&self.last[usize::from(last)]).chain(&self.rest);
+        let near = self.first.of(first).iter().chain(self.last.of(last)).chain(&self.rest);
         for &index in near {
             let member = &self.members[usize::from(index)];
             if member.name.matches(folded)
@@ -251,11 +392,7 @@ impl PatternSet {
     }
 }
 
-fn path_matches(
-    (anchor, glob, compiled): &(Anchor, String, OnceCell<Option<GlobMatcher>>),
-    absolute: &[u8],
-    root_len: usize,
-) -> bool {
+fn path_matches((anchor, glob, compiled): &(Anchor, String, Compiled), absolute: &[u8], root_len: usize) -> bool {
     // Lower-casing can change the length of non-ASCII text: the root is cut off before it.
     let path = match anchor {
         Anchor::Absolute => absolute,
@@ -337,8 +474,24 @@ mod tests {
             "*.p",
             "ab*ba",
             "x{1,2}/y.{p,q}",
+            "*[!b]a",
+            "[!a]*b",
+            "[^a-b]*",
+            "*a*b*",
+            "a??*",
+            "*.[a-q]",
+            "[]a]*",
+            "[a-]b",
+            "a**b",
+            "*[ab][!c]*",
+            "[!a]",
+            "a\\*",
+            "ü*",
         ];
-        let names = ["", "a", "b", "ab", "aab", "aba", "abba", "abxba", "ac", "bc", ".a", "x.p", "a.p.p", "aXb", "ba"];
+        let names = [
+            "ü", "üb", "a*", "]b", "-b", "bXa", "", "a", "b", "ab", "aab", "aba", "abba", "abxba", "ac", "bc", ".a",
+            "x.p", "a.p.p", "aXb", "ba",
+        ];
         for glob in globs.iter().filter(|glob| !glob.contains('/')) {
             let compiled = compile(glob).unwrap();
             for name in names.iter().filter(|name| !name.is_empty()) {

@@ -4,8 +4,9 @@ use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, W
 use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
 use crate::policy::{Access, Entry, EntryKind, Finding, Layer, Limits, Mode, NetMode, Policy, Section};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Devices that every program may want; none reaches hardware.
@@ -32,8 +33,17 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     let cgroup = cgroup(&facts.cgroups, &policy.limits).filter(|_| !bare);
     let (processes_by, memory_by) =
         if bare { tier::held_by(facts.is_root()) } else { held_by(facts.is_root(), cgroup.as_ref()) };
-    let (steps, layers, notices) = (Vec::new(), Vec::new(), policy.notices.clone());
-    let mut compiler = Compiler { policy, facts, surveys, processes_by, steps, layers, notices };
+    let mut compiler = Compiler {
+        policy,
+        facts,
+        surveys,
+        places: policy.entries.iter().map(|entry| (entry.path.as_os_str().as_bytes(), entry)).collect(),
+        steps: Vec::new(),
+        processes_by,
+        made: HashSet::new(),
+        layers: Vec::new(),
+        notices: policy.notices.clone(),
+    };
     if policy.nested {
         compiler.notices.push("nested: no Landlock path rules, for any of them forbids every mount inside".into());
         if facts.is_root() {
@@ -125,8 +135,12 @@ struct Compiler<'a> {
     policy: &'a Policy,
     facts: &'a Facts,
     surveys: &'a [(usize, Vec<Section>)],
+    /// The entries by their paths, which are canonical.
+    places: HashMap<&'a [u8], &'a Entry>,
     steps: Vec<RootStep>,
     processes_by: By,
+    /// The directories that the steps make.
+    made: HashSet<PathBuf>,
     layers: Vec<PathBuf>,
     notices: Vec<String>,
 }
@@ -180,6 +194,7 @@ impl Compiler<'_> {
             self.dirs(link.at.parent().unwrap_or(Path::new("/")), Path::new("/"), 0o755, &mut made);
             self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
         }
+        self.made = made;
     }
 
     fn dev_skeleton(&mut self, made: &mut HashSet<PathBuf>) {
@@ -205,11 +220,10 @@ impl Compiler<'_> {
 
     /// The mounted entry strictly above `path` in which it lies; `None` is the root tmpfs.
     fn holder(&self, path: &Path) -> Option<&Entry> {
-        let above =
-            |entry: &&Entry| is_at_or_below(path, &entry.path) && entry.path.as_os_str().len() < path.as_os_str().len();
         let mounted =
             |entry: &&Entry| !matches!(entry.kind, EntryKind::EmptyHome | EntryKind::Dev | EntryKind::Made(_));
-        self.policy.entries.iter().filter(above).filter(mounted).max_by_key(|entry| entry.path.as_os_str().len())
+        let at = |above: &Path| self.places.get(above.as_os_str().as_bytes()).copied();
+        path.ancestors().skip(1).find_map(|above| at(above).filter(mounted))
     }
 
     /// Makes the mount point of an entry that lies in a private place: that is empty.
@@ -218,9 +232,7 @@ impl Compiler<'_> {
             Some(Entry { path: base, kind: EntryKind::Private(_), .. }) => base.clone(),
             _ => return,
         };
-        let dirs =
-            self.steps.iter().filter_map(|step| if let RootStep::Dir { at, .. } = step { Some(at) } else { None });
-        let mut made: HashSet<PathBuf> = dirs.cloned().collect();
+        let mut made = std::mem::take(&mut self.made);
         let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         self.dirs(&parent, &base, mode, &mut made);
         if dir {
@@ -228,6 +240,7 @@ impl Compiler<'_> {
         } else {
             self.steps.push(RootStep::File { at: path.to_path_buf(), content: Vec::new() });
         }
+        self.made = made;
     }
 
     fn entry(&mut self, index: usize, entry: &Entry) {
@@ -258,7 +271,8 @@ impl Compiler<'_> {
             EntryKind::Rw | EntryKind::Ro => {
                 self.mount_point(&at, dir, WAY);
                 let surveys = self.surveys;
-                let sections = surveys.iter().find(|(at, _)| *at == index).map_or(&[][..], |(_, sections)| sections);
+                let sections =
+                    surveys.binary_search_by_key(&index, |(at, _)| *at).map_or(&[][..], |found| &surveys[found].1);
                 self.root_mounts(entry, dir, sections);
             }
             EntryKind::Hide => self.hide(entry),
@@ -274,6 +288,7 @@ impl Compiler<'_> {
                 let parent = link.at.parent().unwrap_or(Path::new("/")).to_path_buf();
                 let mut made = HashSet::new();
                 self.dirs(&parent, &entry.path, 0o755, &mut made);
+                self.made.extend(made);
                 self.steps.push(RootStep::Symlink { at: link.at.clone(), target: link.target.clone() });
             }
         }
@@ -298,7 +313,10 @@ impl Compiler<'_> {
         let overlay = self.policy.mode == Mode::DryRun && dir && sections.len() == 1;
         let found = sections.iter().flat_map(|section| &section.findings.found);
         let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_) | Finding::Unsearchable))
-            || self.policy.entries.iter().any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
+            || self
+                .policy
+                .entries_below(&entry.path)
+                .any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
         if overlay && (writable || hidden) {
             for (number, section) in sections.iter().enumerate() {
                 let id = if number == 0 { entry.id } else { None };
@@ -339,10 +357,7 @@ impl Compiler<'_> {
     }
 
     fn granted_below(&self, hide: &Entry) -> Vec<(PathBuf, bool)> {
-        let below = |other: &&Entry| {
-            other.path != hide.path && other.path.starts_with(&hide.path) && other.kind != EntryKind::Hide
-        };
-        let children = self.policy.entries.iter().filter(below);
+        let children = self.policy.entries_below(&hide.path).filter(|other| other.kind != EntryKind::Hide);
         children.map(|child| (child.path.clone(), child.file == Some(Kind::Dir))).collect()
     }
 
@@ -368,7 +383,8 @@ impl Compiler<'_> {
             Finding::Frozen(_) | Finding::Socket => None,
         };
         let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
-        for hide in self.policy.entries.iter().filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
+        let hides = self.policy.entries_below(&entry.path);
+        for hide in hides.filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
             if let Ok(at) = hide.path.strip_prefix(&section.path) {
                 whiteouts.push(Whiteout { at: at.to_path_buf(), rule: format!("hidden by {}", hide.origin) });
             }

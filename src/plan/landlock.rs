@@ -3,10 +3,12 @@
 use super::LandlockPlan;
 use crate::path::{FileId, Kind};
 use crate::policy::{DEVICES_OF_HOST, EntryKind, Layer, NetMode, Policy};
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// What a rule grants beneath its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rights {
     /// List directories, and no more: the mounts alone judge listing.
     List,
@@ -53,7 +55,9 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
         return Some(on_the_host(policy, abi));
     }
     let mut rules = Vec::new();
-    let mut rule = |at: &str, rights| {
+    let mut places: HashSet<(&[u8], Rights)> = HashSet::new();
+    let mut rule = |at: &'static str, rights| {
+        places.insert((at.as_bytes(), rights));
         rules.push(PathRule { at: at.into(), dir: !at.starts_with("/dev/") || at == "/dev/pts", rights, id: None })
     };
     rule("/", Rights::List);
@@ -74,8 +78,9 @@ pub(super) fn plan(policy: &Policy, abi: u32) -> Option<LandlockPlan> {
             EntryKind::EmptyHome | EntryKind::Proc | EntryKind::Dev | EntryKind::Hide => continue,
         };
         // A rule holds for all beneath it: below another of the same rights it would say nothing new.
-        let covered = |rule: &PathRule| rule.rights == rights && entry.path.starts_with(&rule.at);
-        if !rules.iter().any(covered) {
+        let covered = entry.path.ancestors().any(|at| places.contains(&(at.as_os_str().as_bytes(), rights)));
+        if !covered {
+            places.insert((entry.path.as_os_str().as_bytes(), rights));
             rules.push(PathRule { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rights, id: None });
         }
     }

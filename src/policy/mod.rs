@@ -133,16 +133,25 @@ pub struct Policy {
 impl Policy {
     /// The deepest entry at or above `path`.
     pub fn entry_at(&self, path: &Path) -> Option<&Entry> {
-        self.entries
-            .iter()
-            .filter(|entry| path.starts_with(&entry.path))
-            .max_by_key(|entry| entry.path.as_os_str().len())
+        path.ancestors().find_map(|at| self.entry(at))
+    }
+
+    /// The entry of this very path.
+    pub fn entry(&self, path: &Path) -> Option<&Entry> {
+        let found = self.entries.binary_search_by(|entry| entry.path.as_path().cmp(path));
+        found.ok().map(|index| &self.entries[index])
+    }
+
+    /// The entries strictly below `path`, in their order: sorted by path they stand together.
+    pub fn entries_below(&self, path: &Path) -> impl Iterator<Item = &Entry> {
+        let first = self.entries.partition_point(|entry| entry.path.as_path() <= path);
+        self.entries[first..].iter().take_while(move |entry| entry.path.starts_with(path))
     }
 
     /// Is `path` a directory on the way to an entry, which exists inside because of it?
     pub fn on_the_way(&self, path: &Path) -> bool {
         let below = |other: &Path| is_at_or_below(other, path) && other.as_os_str().len() > path.as_os_str().len();
-        self.entries.iter().any(|entry| entry.kind != EntryKind::Hide && below(&entry.path))
+        self.entries_below(path).any(|entry| entry.kind != EntryKind::Hide)
             || self.links.iter().any(|link| below(&link.at))
     }
 

@@ -1,31 +1,98 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::names::{Inside, NameRule, NameRules, NameVerdict, Scratch};
+use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
+use crate::profile::Origin;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// Borrowed from the policy when it is written: a launch waits for it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Record {
+pub struct Record<'a> {
     /// Entries with name rules, and hidden paths: bytes, for a path need not be UTF-8.
-    roots: Vec<(Vec<u8>, bool)>,
-    rules: Vec<NameRule>,
-    build_dirs: Vec<String>,
+    roots: Vec<(Cow<'a, [u8]>, bool)>,
+    rules: Vec<Group<'a>>,
+    build_dirs: Cow<'a, [String]>,
+}
+
+/// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Group<'a> {
+    effect: Effect,
+    rank: Rank,
+    literal: bool,
+    /// Of the first rule.
+    origin: Cow<'a, Origin>,
+    rules: Vec<(Cow<'a, str>, u32)>,
+}
+
+/// The line of an origin that has one.
+fn line(origin: &Origin) -> u32 {
+    match origin {
+        Origin::Profile { line, .. } | Origin::Repository { line, .. } => *line,
+        Origin::CommandLine(_) | Origin::BuiltIn(_) => 0,
+    }
+}
+
+fn same_but_for_the_line(a: &Origin, b: &Origin) -> bool {
+    match (a, b) {
+        (Origin::Profile { file: a, .. }, Origin::Profile { file: b, .. })
+        | (Origin::Repository { file: a, .. }, Origin::Repository { file: b, .. }) => a == b,
+        _ => a == b,
+    }
+}
+
+impl<'a> Group<'a> {
+    fn takes(&self, rule: &NameRule) -> bool {
+        (self.effect, self.rank, self.literal) == (rule.effect, rule.rank, rule.literal)
+            && same_but_for_the_line(&self.origin, &rule.origin)
+    }
+
+    fn list(rules: &'a [NameRule]) -> Vec<Group<'a>> {
+        let mut groups: Vec<Group<'a>> = Vec::new();
+        for rule in rules {
+            let text = (Cow::Borrowed(rule.text.as_str()), line(&rule.origin));
+            match groups.last_mut().filter(|group| group.takes(rule)) {
+                Some(group) => group.rules.push(text),
+                None => groups.push(Group {
+                    effect: rule.effect,
+                    rank: rule.rank,
+                    literal: rule.literal,
+                    origin: Cow::Borrowed(&rule.origin),
+                    rules: vec![text],
+                }),
+            }
+        }
+        groups
+    }
+
+    fn rules(self) -> impl Iterator<Item = NameRule> {
+        let Group { effect, rank, literal, origin, rules } = self;
+        let origin = origin.into_owned();
+        rules.into_iter().map(move |(text, at)| {
+            let mut origin = origin.clone();
+            if let Origin::Profile { line, .. } | Origin::Repository { line, .. } = &mut origin {
+                *line = at;
+            }
+            NameRule { text: text.into_owned(), literal, effect, rank, origin }
+        })
+    }
 }
 
 impl Policy {
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> Record<'_> {
         let kept = self.entries.iter().filter(|entry| entry.kind.has_names() || entry.kind == EntryKind::Hide);
         Record {
             roots: kept
-                .map(|entry| (entry.path.as_os_str().as_bytes().to_vec(), entry.kind == EntryKind::Hide))
+                .map(|entry| (entry.path.as_os_str().as_bytes().into(), entry.kind == EntryKind::Hide))
                 .collect(),
-            rules: self.names.rules.clone(),
-            build_dirs: self.names.build_dirs.clone(),
+            rules: Group::list(&self.names.rules),
+            build_dirs: Cow::Borrowed(&self.names.build_dirs),
         }
     }
 }
@@ -37,12 +104,14 @@ pub struct RecordJudge {
     scratch: RefCell<Scratch>,
 }
 
-impl Record {
+impl Record<'_> {
     /// # Errors
     /// A pattern that does not compile: the record was changed by hand.
     pub fn judge(self) -> Result<RecordJudge, PatternError> {
-        let roots = self.roots.into_iter().map(|(path, hide)| (OsString::from_vec(path).into(), hide)).collect();
-        let names = NameRules::new(self.rules, self.build_dirs)?;
+        let path = |path: Cow<'_, [u8]>| PathBuf::from(OsString::from_vec(path.into_owned()));
+        let roots = self.roots.into_iter().map(|(at, hide)| (path(at), hide)).collect();
+        let rules = self.rules.into_iter().flat_map(Group::rules).collect();
+        let names = NameRules::new(rules, self.build_dirs.into_owned())?;
         Ok(RecordJudge { roots, names, scratch: RefCell::new(Scratch::default()) })
     }
 }
@@ -68,5 +137,36 @@ impl RecordJudge {
             inside = below;
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_come_back_as_they_were() {
+        let rule = |text: &str, effect, origin| NameRule {
+            text: text.into(),
+            literal: false,
+            effect,
+            rank: Rank::Profile,
+            origin,
+        };
+        let profile = |file: &str, line| Origin::Profile { file: file.into(), line };
+        let rules = [
+            rule("a", Effect::Hide, profile("x", 1)),
+            rule("b", Effect::Hide, profile("x", 2)),
+            rule("c", Effect::Freeze, profile("x", 3)),
+            rule("d", Effect::Freeze, profile("y", 3)),
+            rule("e", Effect::Freeze, Origin::CommandLine("--freeze".into())),
+            NameRule { literal: true, ..rule("f", Effect::Freeze, Origin::CommandLine("--freeze".into())) },
+        ];
+        let groups = Group::list(&rules);
+        assert_eq!(groups.len(), 5);
+        let text = serde_json::to_string(&groups).unwrap();
+        let back: Vec<Group<'_>> = serde_json::from_str(&text).unwrap();
+        let back: Vec<NameRule> = back.into_iter().flat_map(Group::rules).collect();
+        assert_eq!(back, rules);
     }
 }

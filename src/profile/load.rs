@@ -1,9 +1,10 @@
 //! Finds profiles by name or file, follows `extends`, and merges them in order.
 
-use super::builtin::BUILT_IN;
+use super::builtin::{BUILT_IN, PROGRAMS};
 use super::error::{LoadError, Notice, Place};
 use super::merge::Merged;
 use super::narrow::narrow;
+use super::quick;
 use super::read::{Author, Sheet, read};
 use super::schema::{Origin, Profile, Written};
 use super::value::nearest;
@@ -89,18 +90,18 @@ impl Loader {
     /// built-in ones. A broken file is an error here too: nobody can tell whether it would have been the one.
     pub fn pick(&self, program: &str) -> Result<Option<String>, LoadError> {
         let program = program.rsplit('/').next().unwrap_or(program);
-        let mut claims: Vec<(bool, String)> = Vec::new();
-        for listed in self.names()? {
-            if let Some(broken) = listed.broken {
-                return Err(broken);
-            }
-            if listed.programs.iter().any(|known| known == program) {
-                claims.push((listed.source.starts_with(COMPILED_IN), listed.name));
+        let users = self.users_names()?;
+        let mut names = Vec::new();
+        for name in &users {
+            let Some(file) = self.users_file(name) else { continue };
+            if open(&Found::File(file))?.profile.programs.iter().any(|known| known == program) {
+                names.push(name.clone());
             }
         }
-        let users: Vec<String> =
-            claims.iter().filter(|(built_in, _)| !built_in).map(|(_, name)| name.clone()).collect();
-        let names = if users.is_empty() { claims.into_iter().map(|(_, name)| name).collect() } else { users };
+        if names.is_empty() {
+            let claims = PROGRAMS.iter().filter(|(_, known)| *known == program).map(|(name, _)| (*name).to_string());
+            names = claims.filter(|name| !users.contains(name)).collect();
+        }
         match names.as_slice() {
             [] => Ok(None),
             [name] => Ok(Some(name.clone())),
@@ -189,6 +190,15 @@ impl Loader {
 
     /// The names of all profiles.
     fn known(&self) -> Result<Vec<String>, LoadError> {
+        let mut names = self.users_names()?;
+        let built_in = BUILT_IN.iter().map(|(name, _)| (*name).to_string());
+        let rest: Vec<String> = built_in.filter(|name| !names.contains(name)).collect();
+        names.extend(rest);
+        Ok(names)
+    }
+
+    /// The names of the user's own profiles.
+    fn users_names(&self) -> Result<Vec<String>, LoadError> {
         let mut names = Vec::new();
         if let Some(dir) = &self.user_dir {
             let unreadable = |errno| LoadError::Unreadable { file: dir.display().to_string(), errno };
@@ -206,9 +216,6 @@ impl Loader {
             }
         }
         names.sort();
-        let built_in = BUILT_IN.iter().map(|(name, _)| (*name).to_string());
-        let rest: Vec<String> = built_in.filter(|name| !names.contains(name)).collect();
-        names.extend(rest);
         Ok(names)
     }
 
@@ -241,7 +248,10 @@ fn plain(path: &Path) -> PathBuf {
 
 fn open(found: &Found) -> Result<Sheet, LoadError> {
     match found {
-        Found::BuiltIn(_, text) => read(&found.label(), text, Author::User),
+        Found::BuiltIn(_, text) => {
+            let file = found.label();
+            quick::sheet(&file, text).map_or_else(|| read(&file, text, Author::User), Ok)
+        }
         Found::File(path) => {
             let file = found.label();
             let bytes = bytes(path).map_err(|errno| LoadError::Unreadable { file: file.clone(), errno })?;

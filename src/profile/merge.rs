@@ -168,6 +168,11 @@ fn over<T>(below: &mut Option<T>, above: Option<T>) {
 }
 
 fn unite<T: Entry>(below: &mut Vec<Written<T>>, above: Vec<Written<T>>) {
+    if below.is_empty() {
+        // A sheet holds no entry twice.
+        *below = above;
+        return;
+    }
     for entry in above {
         match below.iter_mut().find(|earlier| earlier.value.same(&entry.value)) {
             Some(earlier) => *earlier = entry,

@@ -8,6 +8,7 @@ mod keys;
 mod load;
 mod merge;
 mod narrow;
+mod quick;
 mod read;
 mod schema;
 mod show;

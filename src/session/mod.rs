@@ -33,6 +33,7 @@ pub use record::{Counts, NewSession, Outcome, Record};
 pub use store::{Layer, Session, State, Store, Stored};
 pub use store_error::StoreError;
 
+use serde_json::value::RawValue;
 use std::path::Path;
 
 /// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
@@ -40,8 +41,8 @@ pub type Judge = Box<dyn Fn(&Path, bool) -> bool>;
 
 /// Judges hidden names as the session's run did, from the policy in its record. A record without a policy that can be
 /// read (changed by hand, or of another version) hides nothing: its diff then shows more, never less.
-pub fn judge(policy: &serde_json::Value) -> Judge {
-    let record = serde_json::from_value::<crate::policy::Record>(policy.clone()).ok();
+pub fn judge(policy: &RawValue) -> Judge {
+    let record = serde_json::from_str::<crate::policy::Record<'_>>(policy.get()).ok();
     match record.and_then(|record| record.judge().ok()) {
         Some(judge) => Box::new(move |path, dir| judge.hides(path, dir)),
         None => Box::new(|_, _| false),

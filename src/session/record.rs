@@ -5,7 +5,7 @@ use super::osjson;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// Raised when an older agentbox would misread the record.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 pub(super) const NAME: &str = "session.json";
 
 /// What a run knows about itself when it starts.
@@ -25,7 +25,7 @@ pub struct NewSession {
     /// Canonical host paths, one overlay layer each.
     pub roots: Vec<PathBuf>,
     /// The resolved policy: what is hidden must be judged the same way when the session is reviewed.
-    pub policy: Value,
+    pub policy: Box<RawValue>,
     pub created: SystemTime,
 }
 
@@ -40,7 +40,7 @@ pub struct Record {
     pub profiles: Vec<String>,
     #[serde(with = "osjson")]
     pub roots: Vec<PathBuf>,
-    pub policy: Value,
+    pub policy: Box<RawValue>,
     /// Absent while the command runs, and for good when its launcher was killed.
     pub outcome: Option<Outcome>,
 }
@@ -74,13 +74,17 @@ impl Record {
         let fd = rustix::fs::openat(dir, NAME, flags, Mode::empty()).map_err(|errno| format!("no record: {errno}"))?;
         let mut text = Vec::new();
         File::from(fd).read_to_end(&mut text).map_err(|err| format!("its record cannot be read: {err}"))?;
-        let value: Value = serde_json::from_slice(&text).map_err(|err| format!("its record is not JSON: {err}"))?;
-        match value.get("version").and_then(Value::as_u64) {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: Option<u64>,
+        }
+        let found: Versioned = serde_json::from_slice(&text).map_err(|err| format!("its record is not JSON: {err}"))?;
+        match found.version {
             Some(version) if version == u64::from(VERSION) => {}
             Some(version) => return Err(format!("its record has version {version}, this agentbox reads {VERSION}")),
             None => return Err("its record has no version".to_owned()),
         }
-        serde_json::from_value(value).map_err(|err| format!("its record is not one: {err}"))
+        serde_json::from_slice(&text).map_err(|err| format!("its record is not one: {err}"))
     }
 }
 

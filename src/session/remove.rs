@@ -57,6 +57,12 @@ type Failed = (PathBuf, Errno);
 
 /// Deletes the directory `name` of `parent` and all below it.
 pub fn purge(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Failed> {
+    empty(parent, name)?;
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).map_err(|errno| (PathBuf::new(), errno))
+}
+
+/// Deletes all below the directory `name` of `parent`.
+pub fn empty(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Failed> {
     let here = |errno| (PathBuf::new(), errno);
     let held = open(parent, name).map_err(here)?;
     let mut purge = Purge { top: &held, moved: 0 };
@@ -64,7 +70,7 @@ pub fn purge(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Failed> {
     while purge.empty(&held, Path::new(""), 0)? {
         rustix::fs::seek(&held, rustix::fs::SeekFrom::Start(0)).map_err(here)?;
     }
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).map_err(here)
+    Ok(())
 }
 
 struct Purge<'a> {
@@ -89,7 +95,10 @@ impl Purge<'_> {
                 moved |= self.empty(&child, &path, depth + 1)?;
                 rustix::fs::unlinkat(dir, &entry.name, AtFlags::REMOVEDIR).map_err(failed)?;
             } else {
-                rustix::fs::unlinkat(dir, &entry.name, AtFlags::empty()).map_err(failed)?;
+                match rustix::fs::unlinkat(dir, &entry.name, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(failed(errno)),
+                }
             }
         }
         Ok(moved)

@@ -9,8 +9,9 @@ use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError,
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
+use std::cell::OnceCell;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -31,6 +32,8 @@ pub enum RunError {
         root: PathBuf,
     },
     Store(StoreError),
+    /// The policy cannot be written down.
+    Record(serde_json::Error),
     Stdio(DirectoryAsStdio),
     Signals(nix::errno::Errno),
     Launch(StepError),
@@ -45,6 +48,7 @@ impl fmt::Display for RunError {
                 write!(f, "the state directory {} lies inside the writable root {}", state.display(), root.display())
             }
             RunError::Store(err) => err.fmt(f),
+            RunError::Record(err) => write!(f, "cannot write the policy down: {err}"),
             RunError::Stdio(err) => err.fmt(f),
             RunError::Signals(errno) => write!(f, "cannot hold signals back: {errno}"),
             RunError::Launch(err) => err.fmt(f),
@@ -63,7 +67,7 @@ impl RunError {
             RunError::Store(err) => err.hint(),
             RunError::Launch(err) => err.hint.clone(),
             RunError::Stdio(_) => Some("redirect it from or to a file, a pipe or /dev/null".into()),
-            RunError::Signals(_) | RunError::Supervise(_) => None,
+            RunError::Record(_) | RunError::Signals(_) | RunError::Supervise(_) => None,
         }
     }
 }
@@ -91,17 +95,22 @@ impl Finished {
     /// The layer that cannot be read.
     pub fn changes(&self) -> Result<Vec<LayerChanges>, ChangesError> {
         let Some(session) = &self.session else { return Ok(Vec::new()) };
-        let hidden = judge(&session.record().policy);
+        // Most runs change nothing that a rule would have to be asked about.
+        let judge_of_run = OnceCell::new();
+        let hidden = |path: &Path, dir: bool| {
+            let hides = judge_of_run.get_or_init(|| judge(&session.record().policy));
+            hides(path, dir)
+        };
         session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
     }
 
-    /// Writes the end of the run down; a session that changed nothing is removed.
+    /// Writes the end of the run down; a session that changed nothing is gone.
     ///
     /// # Errors
     /// When the store cannot be written.
     pub fn settle(self, status: u8, counts: Counts, nothing: bool) -> Result<(), StoreError> {
         match self.session {
-            Some(session) if nothing => session.discard(),
+            Some(session) if nothing => session.spare(),
             Some(mut session) => session.finish(super::Outcome { status, counts }),
             None => Ok(()),
         }
@@ -184,7 +193,7 @@ fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
         command: plan.exec.command.clone(),
         profiles: settings.policy.profiles.clone(),
         roots: plan.layers.clone(),
-        policy: serde_json::to_value(settings.policy.record()).unwrap_or_default(),
+        policy: serde_json::value::to_raw_value(&settings.policy.record()).map_err(RunError::Record)?,
         created: SystemTime::now(),
     };
     store.create(&new).map(Some).map_err(RunError::Store)

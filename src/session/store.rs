@@ -4,6 +4,7 @@
 //! $XDG_STATE_HOME/agentbox/sessions/ID/          mode 0700, locked (flock) while the run lives
 //!     session.json                               the record; written beside and renamed
 //!     layers/N/upper, layers/N/work              one overlay layer a writable root
+//! $XDG_STATE_HOME/agentbox/sessions/.spare/      the emptied directories of a session that changed nothing
 //! ```
 //! Nothing here follows a symlink below the state directory.
 
@@ -12,7 +13,7 @@ use super::remove;
 use super::store_error::StoreError;
 use super::tree::{self, DIRECTORY};
 use crate::path::{open_plain, resolve};
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FlockOperation, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +24,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const NEW: &str = ".new-";
 /// A session that is being deleted; what is left of it after a crash can be discarded by this name.
 pub(super) const GONE: &str = ".gone-";
+
+/// The emptied skeleton of a session that changed nothing, for the next one with a single root: to make it again and to
+/// delete it again would take as long as the rest of a launch. Invisible, and never more than one.
+const SPARE: &str = ".spare";
+/// What a mount leaves in its work directory, in the order in which it can be deleted.
+const USUAL_WORK: [(&str, AtFlags); 4] = [
+    ("work/work/incompat/volatile/dirty", AtFlags::empty()),
+    ("work/work/incompat/volatile", AtFlags::REMOVEDIR),
+    ("work/work/incompat", AtFlags::REMOVEDIR),
+    ("work/work", AtFlags::REMOVEDIR),
+];
+/// A directory that has grown larger stays so on some file systems, and slow to list.
+const LARGEST_SPARE: i64 = 64 * 1024;
 
 const PRIVATE: Mode = Mode::RWXU;
 
@@ -136,16 +150,34 @@ impl Store {
     /// Makes a session, locked until the value is dropped. It appears in the store whole or not at all. Nothing is
     /// synced to disk: a launch must not wait for one.
     pub fn create(&self, new: &NewSession) -> Result<Session, StoreError> {
-        let id = fresh_id(new.created)?;
-        let staged = format!("{NEW}{id}");
-        let io = |what, errno| StoreError::io(what, &self.dir.join(&staged), errno);
-        let sessions = self.sessions.try_clone().map_err(|err| io("open", errno_of(&err)))?;
-        rustix::fs::mkdirat(&self.sessions, &staged, PRIVATE).map_err(|errno| io("make", errno))?;
-        let lock =
-            rustix::fs::openat(&self.sessions, &staged, DIRECTORY, Mode::empty()).map_err(|errno| io("open", errno))?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| io("lock", errno))?;
+        let mut id = fresh_id(new.created)?;
+        let mut staged = format!("{NEW}{id}");
+        let io = |what, path: &str, errno| StoreError::io(what, &self.dir.join(path), errno);
+        let sessions = self.sessions.try_clone().map_err(|err| io("open", &staged, errno_of(&err)))?;
+        let spare = if new.roots.len() == 1 { self.take_spare(&staged) } else { Ok(None) };
+        let reused = match spare {
+            Ok(reused) => reused,
+            Err(Unusable) => {
+                // In case that the rest of the unusable one stands there still.
+                id = fresh_id(new.created)?;
+                staged = format!("{NEW}{id}");
+                None
+            }
+        };
         let record = Record::of(new);
-        let made = self.fill(&lock, &staged, &record).and_then(|()| self.publish(&staged, id, new.created));
+        let (lock, filled) = if let Some(lock) = reused {
+            let filled = self.refill(&lock, &staged, &record);
+            (lock, filled)
+        } else {
+            rustix::fs::mkdirat(&self.sessions, &staged, PRIVATE).map_err(|errno| io("make", &staged, errno))?;
+            let lock = rustix::fs::openat(&self.sessions, &staged, DIRECTORY, Mode::empty())
+                .map_err(|errno| io("open", &staged, errno))?;
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+                .map_err(|errno| io("lock", &staged, errno))?;
+            let filled = self.fill(&lock, &staged, &record);
+            (lock, filled)
+        };
+        let made = filled.and_then(|()| self.publish(&staged, id, new.created));
         let id = match made {
             Ok(id) => id,
             Err(err) => {
@@ -163,11 +195,46 @@ impl Store {
         let io = |what, path: &str, errno| StoreError::io(what, &self.dir.join(staged).join(path), errno);
         let mkdir = |path: &str| rustix::fs::mkdirat(dir, path, PRIVATE).map_err(|errno| io("make", path, errno));
         mkdir("layers")?;
+        for n in 0..record.roots.len() {
+            mkdir(&format!("layers/{n}"))?;
+            mkdir(&format!("layers/{n}/upper"))?;
+            mkdir(&format!("layers/{n}/work"))?;
+        }
+        self.refill(dir, staged, record)
+    }
+
+    /// Takes the spare skeleton, which a rename gives to one process alone, as the session that is being made, and
+    /// empties what the last mount left in it.
+    fn take_spare(&self, staged: &str) -> Result<Option<OwnedFd>, Unusable> {
+        match rustix::fs::renameat_with(&self.sessions, SPARE, &self.sessions, staged, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            // None is there; a file system without such a rename never gets one.
+            Err(_) => return Ok(None),
+        }
+        let ready = || -> Result<OwnedFd, Unusable> {
+            let lock = rustix::fs::openat(&self.sessions, staged, DIRECTORY, Mode::empty())?;
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            // Overlay refuses a work directory with the mark of a volatile mount.
+            let layer = rustix::fs::openat(&lock, "layers/0", DIRECTORY, Mode::empty())?;
+            for (name, flags) in USUAL_WORK {
+                // An ordinary user cannot see into them: then by the long way.
+                rustix::fs::unlinkat(&layer, name, flags).ok();
+            }
+            remove::empty(layer.as_fd(), OsStr::new("work")).map_err(|_| Unusable)?;
+            let upper = rustix::fs::openat(&layer, "upper", DIRECTORY, Mode::empty())?;
+            if is_as_new(&upper)? { Ok(lock) } else { Err(Unusable) }
+        };
+        ready().map(Some).inspect_err(|_| {
+            // A leftover can be discarded by its name.
+            remove::purge(self.sessions.as_fd(), OsStr::new(staged)).ok();
+        })
+    }
+
+    /// As [`Store::fill`], of a skeleton that has its directories.
+    fn refill(&self, dir: &OwnedFd, staged: &str, record: &Record) -> Result<(), StoreError> {
+        let io = |what, path: &str, errno| StoreError::io(what, &self.dir.join(staged).join(path), errno);
         for (n, root) in record.roots.iter().enumerate() {
             let upper = format!("layers/{n}/upper");
-            mkdir(&format!("layers/{n}"))?;
-            mkdir(&upper)?;
-            mkdir(&format!("layers/{n}/work"))?;
             let fd =
                 rustix::fs::openat(dir, &upper, DIRECTORY, Mode::empty()).map_err(|errno| io("open", &upper, errno))?;
             mirror(root, &fd)?;
@@ -204,7 +271,8 @@ impl Store {
             .and_then(|dir| tree::names(dir.as_fd()))
             .map_err(|errno| StoreError::io("list", &self.dir, errno))?;
         // Names that are not text are none of ours.
-        Ok(dir.into_iter().filter_map(|name| name.name.into_string().ok()).collect())
+        let names = dir.into_iter().filter_map(|name| name.name.into_string().ok());
+        Ok(names.filter(|name| name != SPARE).collect())
     }
 
     /// The session that `selector` names by its id or a unique prefix of it; without one, the latest session of this
@@ -301,11 +369,60 @@ impl Session {
         rustix::fs::renameat(&self.lock, ".session.json", &self.lock, RECORD).map_err(io)
     }
 
-    /// Deletes the session of this process, as one that changed nothing.
+    /// Deletes the session of this process, as one that changed nothing, or keeps its empty directories for the next.
+    pub fn spare(self) -> Result<(), StoreError> {
+        if self.layers.len() == 1 {
+            let spared =
+                rustix::fs::renameat_with(&self.sessions, &self.id, &self.sessions, SPARE, RenameFlags::NOREPLACE);
+            if spared.is_ok() {
+                // Nothing of this run may stay in it. It fails when somebody took the spare already and cleared it.
+                rustix::fs::unlinkat(&self.lock, RECORD, AtFlags::empty()).ok();
+                return Ok(());
+            }
+        }
+        self.discard()
+    }
+
+    /// Deletes the session of this process, whatever is in it.
     pub fn discard(self) -> Result<(), StoreError> {
         remove::purge_session(self.sessions.as_fd(), self.dir.parent().unwrap_or(&self.dir), &self.id)
     }
 }
+
+/// A spare that the next session cannot have.
+struct Unusable;
+
+impl From<Errno> for Unusable {
+    fn from(_: Errno) -> Unusable {
+        Unusable
+    }
+}
+
+/// Is this upper directory one that nobody could tell from a new one once it has a root's mode, owner and times?
+fn is_as_new(upper: &OwnedFd) -> Result<bool, Errno> {
+    // What overlay itself remembers of an upper directory: its own number.
+    let marks = tree::attributes(upper)?;
+    if marks.iter().any(|name| name != b"user.overlay.uuid") {
+        return Ok(false);
+    }
+    // chattr(1)'s: new directories below would inherit them.
+    let odd = match rustix::fs::ioctl_getflags(upper) {
+        Ok(flags) => flags.intersects(INHERITED),
+        Err(Errno::NOTTY | Errno::NOTSUP | Errno::INVAL) => false,
+        Err(errno) => return Err(errno),
+    };
+    let size = rustix::fs::fstat(upper)?.st_size;
+    Ok(!odd && size <= LARGEST_SPARE && tree::names(upper.as_fd())?.is_empty())
+}
+
+const INHERITED: IFlags = IFlags::APPEND
+    .union(IFlags::COMPRESSED)
+    .union(IFlags::DIRSYNC)
+    .union(IFlags::IMMUTABLE)
+    .union(IFlags::NOATIME)
+    .union(IFlags::NOCOW)
+    .union(IFlags::NODUMP)
+    .union(IFlags::SYNC);
 
 /// Makes a directory with mode 0700 and, first, those above it. Symlinks above it are the user's own way to place
 /// things and are followed; what stands at the end is judged by [`Store::look`].
