@@ -153,7 +153,10 @@ impl<'a> Init<'a> {
         kept.extend(self.terminal.as_ref().map(AsFd::as_fd));
         // At once, not at the command's end: a reader of its output waits until the last writer has closed it, and a
         // descriptor of the void's FUSE connection here would keep it alive past its server.
-        sys::close_all_but(&kept, || self.watch())
+        sys::close_all_but(&kept, || {
+            sys::forget_code();
+            self.watch()
+        })
     }
 
     fn watch(&self) -> Infallible {

@@ -7,7 +7,7 @@ use crate::sys;
 use caps::CapSet;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::io::Errno;
-use rustix::thread::CapabilitiesSecureBits;
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use std::os::fd::BorrowedFd;
 
 /// Without capabilities and with no way to regain any.
@@ -46,9 +46,11 @@ impl Rooted {
                 Err(errno) => return Err(fail("bounding set")(errno)),
             }
         }
-        for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
-            caps::clear(None, set).map_err(|err| StepError::new(step, format!("{set:?} set: {err}")))?;
-        }
+        caps::clear(None, CapSet::Ambient).map_err(|err| StepError::new(step, format!("ambient set: {err}")))?;
+        // The other three in one call: `caps` reads and writes all three for each of them.
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, sets).map_err(fail("permitted, effective and inheritable set"))?;
         rustix::thread::set_no_new_privs(true).map_err(|errno| StepError::new("no_new_privs", errno))?;
         Ok(Unprivileged(()))
     }

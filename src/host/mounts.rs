@@ -51,7 +51,7 @@ impl Mount {
 }
 
 #[derive(Debug)]
-pub struct MountsError(std::io::Error);
+pub struct MountsError(rustix::io::Errno);
 
 impl fmt::Display for MountsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +62,7 @@ impl fmt::Display for MountsError {
 impl std::error::Error for MountsError {}
 
 pub(super) fn read() -> Result<Vec<Mount>, MountsError> {
-    std::fs::read("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
+    crate::sys::read_proc("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
 }
 
 /// Parses proc_pid_mountinfo(5): field 4 is the root of the mount, 5 the mount point with space, tab, newline and backslash in octal; the type

@@ -8,25 +8,23 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Names of /etc that programs read and that hold no secret. A trailing `*` takes every name that begins so.
-const ETC: [&str; 59] = [
+const ETC: [&str; 54] = [
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
     "ld-musl-*",
-    "ca-certificates",
-    "ca-certificates.conf",
     "pki",
     "crypto-policies",
     "hosts",
     "host.conf",
     "hostname",
-    "networks",
     "resolv.conf",
     "nsswitch.conf",
     "gai.conf",
     "localtime",
     "timezone",
-    "locale*",
+    "locale.alias",
+    "locale.conf",
     "alternatives",
     "os-release",
     "debian_version",
@@ -37,15 +35,13 @@ const ETC: [&str; 59] = [
     "arch-release",
     "services",
     "protocols",
-    "rpc",
-    "ethertypes",
     "gitconfig",
     "terminfo",
     "inputrc",
     "profile",
     "profile.d",
     "bash.bashrc",
-    "bash_completion*",
+    "bash_completion",
     "bashrc",
     "zsh*",
     "fish",
@@ -54,12 +50,11 @@ const ETC: [&str; 59] = [
     "java*",
     "maven",
     "gradle",
-    "python*",
+    "python2*",
+    "python3.*",
     "perl",
     "fonts",
     "nodejs",
-    "shells",
-    "login.defs",
     "vim",
     "vimrc",
     "nanorc",
@@ -70,8 +65,8 @@ const ETC: [&str; 59] = [
     "dpkg",
 ];
 
-/// Of /etc/ssl everything but the private keys.
-const SSL: [&str; 3] = ["ssl/certs", "ssl/openssl.cnf", "ssl/ca-bundle.pem"];
+/// Of /etc/ssl everything but the private keys; of ca-certificates what stands in for /etc/ssl/certs.
+const SSL: [&str; 4] = ["ssl/certs", "ssl/openssl.cnf", "ssl/ca-bundle.pem", "ca-certificates/extracted"];
 
 /// Bundles that TLS clients open by name, wherever they really lie.
 const BUNDLES: [&str; 3] =
@@ -104,8 +99,8 @@ pub(super) fn view(facts: &Facts, home: &Path, extra_bundles: &[PathBuf]) -> Sys
             view.entries.push(system(path, Some(if entry.dir { Kind::Dir } else { Kind::File })));
         }
     }
-    if facts.etc.iter().any(|entry| entry.name == "ssl") {
-        SSL.iter().for_each(|name| follow(&mut view, &Path::new("/etc").join(name)));
+    for name in SSL.iter().filter(|name| listed(facts, Path::new(name))) {
+        follow(&mut view, &Path::new("/etc").join(name));
     }
     let mut bundles: Vec<&Path> =
         BUNDLES.iter().map(Path::new).chain(extra_bundles.iter().map(PathBuf::as_path)).collect();

@@ -156,6 +156,8 @@ struct Supervisor<'a> {
 impl Supervisor<'_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
+        // The box sets itself up meanwhile, and then this process does nothing for as long as the command runs.
+        sys::forget_code();
         let mut channel_open = true;
         loop {
             let mut ready = [
