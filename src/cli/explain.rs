@@ -36,6 +36,10 @@ pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, st
         refuse_what_cannot_be_hidden_in(policy, entry, &sections, status)?;
         surveys.push((index, sections));
     }
+    policy.check_tier(facts, &surveys).map_err(|err| {
+        let hint = err.hint();
+        Failure::new(status, err).hint(hint)
+    })?;
     Ok(plan::compile(policy, facts, &surveys, command))
 }
 

@@ -111,6 +111,7 @@ impl PolicyArgs {
             vars: env.vars.clone(),
             own_dirs: own_dirs(env, &facts),
             grant_home: self.grant_home,
+            tmp_dir: tmp_dir(env),
             fds: self.fd.clone(),
         };
         let mut policy = policy::resolve(&request, &facts).map_err(|err| {
@@ -221,6 +222,17 @@ impl PolicyArgs {
         }
         Ok(())
     }
+}
+
+/// A name that no other run has. With `--degraded mounts` a directory is made there.
+fn tmp_dir(env: &Env) -> PathBuf {
+    let mut random = [0; 8];
+    // Without randomness the name may exist, and then making it fails.
+    let got = rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty());
+    let number = if got.is_ok() { u64::from_ne_bytes(random) } else { u64::from(std::process::id()) };
+    let uid = rustix::process::getuid().as_raw();
+    let base = env.state_dir().map_or_else(|| PathBuf::from(format!("/var/tmp/agentbox-{uid}")), |dir| dir.join("tmp"));
+    base.join(format!("{number:016x}"))
 }
 
 /// Everything of agentbox's that no command may see: state and configuration as the environment says and as they are

@@ -4,7 +4,7 @@ use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
 use crate::enforce::{Injected, Surroundings};
 use crate::policy::{Access, Policy};
-use crate::profile::{DiffStyle, Layer, Mode};
+use crate::profile::{DiffStyle, Mode};
 use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
 use crate::session::run::{Finished, RunError, Settings, run as run_box};
@@ -60,11 +60,6 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
     let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
     let policy = resolved.policy;
     let plan = compile(&policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
-    if policy.degraded.contains(&Layer::Mounts) {
-        let error =
-            anyhow::anyhow!("--degraded mounts: not available: without mounts nothing inside a root can be hidden");
-        return Err(Failure::new(Status::REFUSED, error).hint("see `agentbox doctor` for how to allow user namespaces"));
-    }
     // Opened before the run, so that a report that cannot be written is known before anything happened.
     let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {
@@ -79,7 +74,9 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
         Outcome::Failed(refused) => {
             let mut failure = Failure::new(Status(refused.kind.status()), anyhow::anyhow!("{}", refused.text));
             failure.hints.clone_from(&refused.hints);
-            if refused.kind.status() == Status::NOT_FOUND.0 {
+            // Without mounts what is not granted is there, and cannot be executed.
+            let barred = policy.without_mounts() && refused.kind.status() == Status::CANNOT_EXECUTE.0;
+            if barred || refused.kind.status() == Status::NOT_FOUND.0 {
                 failure.hints.extend(missing_because_of(&policy, &args.command));
             }
             finished.discard().map_err(failure_of_store)?;

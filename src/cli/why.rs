@@ -1,3 +1,4 @@
+use super::explain::compile;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status, out};
 use crate::policy::{Access, Decision};
@@ -21,7 +22,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
-    let policy = args.policy.resolve(env, None, Status::USAGE)?.policy;
+    let resolved = args.policy.resolve(env, None, Status::USAGE)?;
+    if resolved.policy.without_mounts() {
+        // What holds there is only what a run would not be refused for.
+        compile(&resolved.policy, &resolved.facts, Vec::new(), Status::USAGE)?;
+    }
+    let policy = resolved.policy;
     let access = if args.write { Access::Write } else { Access::Read };
     let decisions: Vec<Decision> = args.paths.iter().map(|path| policy.decide_asked(path, access)).collect();
     out::print(|out| {

@@ -25,7 +25,7 @@ pub(super) fn flags(isolate: &Isolate) -> CloneFlags {
 pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
     let hint = match &isolate.ids {
         IdMap::Own { uid: 0, .. } => hints::ROOT_MAP,
-        IdMap::Own { .. } | IdMap::All { .. } => hints::USERNS,
+        IdMap::Own { .. } | IdMap::All { .. } | IdMap::Kept => hints::USERNS,
     };
     let write = |file: &str, content: &str| {
         let path = format!("/proc/{pid}/{file}");
@@ -40,6 +40,7 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
             write("uid_map", &id_map(uids, *swapped))?;
             write("gid_map", &id_map(gids, *swapped))
         }
+        IdMap::Kept => Ok(()),
         IdMap::Own { uid, gid } => {
             // Before gid_map, or the kernel refuses it to an ordinary user: dropping a group could widen access.
             write("setgroups", "deny")?;

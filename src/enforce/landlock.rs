@@ -2,7 +2,7 @@
 //! names an inode, and the host's are not those of the tmpfs and overlays inside.
 
 use super::StepError;
-use super::mount::leak;
+use super::mount::{leak, source};
 use super::seal::kept_descriptors;
 use crate::plan::{LandlockPlan, PathRule, Rights, hints};
 use landlock::{
@@ -73,6 +73,10 @@ pub(super) fn restrict(plan: &LandlockPlan, passed: &[i32]) -> Result<(), StepEr
 /// is harmless.
 fn handled_ports(plan: &LandlockPlan, abi: ABI) -> Result<BitFlags<AccessNet>, StepError> {
     let mut handled = BitFlags::EMPTY;
+    if plan.no_tcp {
+        // A second wall behind seccomp, where the ABI has it.
+        return Ok(AccessNet::from_all(abi));
+    }
     if let Some(ports) = &plan.ports {
         if !ports.connect.is_empty() {
             handled |= AccessNet::ConnectTcp;
@@ -107,7 +111,10 @@ fn path_rule(created: RulesetCreated, rule: &PathRule, abi: ABI) -> Result<Rules
         StepError::new(step, error)
     };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&rule.at, flags, Mode::empty()).map_err(|error| at(&error))?;
+    let fd = match rule.id {
+        Some(id) => source(&rule.at, Some(id)).map_err(|error| at(&error))?,
+        None => rustix::fs::open(&rule.at, flags, Mode::empty()).map_err(|error| at(&error))?,
+    };
     let mut rights = access(rule.rights, abi);
     if !rule.dir {
         rights &= AccessFs::from_file(abi);

@@ -2,6 +2,7 @@
 //! one before, so that a wrong order cannot be written. It decides nothing and adds no step that the plan lacks.
 
 mod cgroup;
+mod descendants;
 mod error;
 mod exec;
 mod isolate;
@@ -69,12 +70,15 @@ pub struct Launch<'a> {
 /// What failed before the stages began; what fails in them comes as a report on the channel.
 pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
     let isolate = &launch.plan.isolate;
-    if launch.injected == Some(Injected::Userns) {
+    let bare = isolate.namespaces.is_empty();
+    if launch.injected == Some(Injected::Userns) && !bare {
         return Err(StepError::new(isolate, "Operation not permitted (injected)").hint(hints::USERNS));
     }
     let group = isolate.cgroup.as_ref().map(Group::make).transpose()?;
     let (outside, inside) = wire::pair().map_err(|errno| StepError::new("a channel to the box", errno))?;
-    match sys::clone3(isolate::flags(isolate), group.as_ref().map(Group::fd)) {
+    let group_fd = group.as_ref().map(Group::fd);
+    // clone3 is what some containers refuse; without namespaces fork does.
+    match if bare { sys::fork_with_pidfd() } else { sys::clone3(isolate::flags(isolate), group_fd) } {
         Ok(Child::Inside) => box_main(launch, outside, inside),
         Ok(Child::Outside { pid, pidfd }) => {
             drop(inside);
@@ -110,7 +114,8 @@ fn box_main(launch: Launch<'_>, outside: OwnedFd, inside: OwnedFd) -> ! {
         }
     };
     let Launch { plan, terminal, injected, .. } = launch;
-    pid1::run(inside, terminal, move || match rooted.seal(&plan.seal, injected) {
+    let scope = if plan.isolate.namespaces.is_empty() { pid1::Scope::Descendants } else { pid1::Scope::Namespace };
+    pid1::run(inside, terminal, scope, move || match rooted.seal(&plan.seal, injected) {
         Ok(sealed) => sealed.exec(&plan.exec),
         Err(error) => error.into(),
     })
@@ -122,5 +127,5 @@ fn stages(launch: &Launch<'_>, channel: &OwnedFd) -> Result<seal::Unprivileged, 
     let rooted = isolated.root(launch)?;
     // After /proc/self/fd was needed for the overlays, before the command can look.
     pid1::hide().map_err(|errno| StepError::new("hide pid 1 from the command", errno))?;
-    rooted.drop_privileges()
+    rooted.drop_privileges(launch.plan.seal.on_the_host)
 }

@@ -4,6 +4,7 @@
 //! It must never end before it told, for its end is the end of every process inside; never pass on its signal mask;
 //! and never keep a descriptor of the command's, or a reader of its output would wait for pid 1.
 
+use super::descendants;
 use super::wire::{self, Ended, Failure, FailureKind, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys::{self, Fork};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
@@ -12,7 +13,8 @@ use nix::unistd::{Pid, setpgid, tcgetpgrp, tcsetpgrp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Signal, WaitOptions, WaitStatus, set_dumpable_behavior, set_parent_process_death_signal, wait,
+    DumpableBehavior, Signal, WaitOptions, WaitStatus, getpid, getppid, set_child_subreaper, set_dumpable_behavior,
+    set_parent_process_death_signal, wait,
 };
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,6 +28,15 @@ pub struct Terminal {
     pub name: Option<PathBuf>,
     /// Make the command the foreground group before it runs.
     pub foreground: bool,
+}
+
+/// How far pid 1's end reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// A pid namespace: the kernel kills all of it.
+    Namespace,
+    /// None: this process ends its descendants itself, and so must not be killed before it did.
+    Descendants,
 }
 
 /// Ties this process's life to the supervisor's: the first thing to do after the clone, before anything can block.
@@ -67,12 +78,11 @@ pub fn hide() -> Result<(), Errno> {
 
 /// Forks the command and stays as pid 1 until it ended. `command` runs in the child, in a process group of its own,
 /// with no signal blocked, and returns only when the command could not be executed.
-pub fn run(channel: OwnedFd, terminal: Option<Terminal>, command: impl FnOnce() -> Failure) -> ! {
-    match Init::start(channel.as_fd(), terminal, command) {
+pub fn run(channel: OwnedFd, terminal: Option<Terminal>, scope: Scope, command: impl FnOnce() -> Failure) -> ! {
+    match Init::start(channel.as_fd(), terminal, scope, command) {
         Ok(init) => init.stay(),
         Err((doing, errno)) => {
-            let text = format!("{doing}: {errno}");
-            let failure = Failure { kind: FailureKind::Setup, text, hints: Vec::new() };
+            let failure = setup_failure(doing, errno);
             // A supervisor that cannot be told is dead, and the death signal is on its way.
             wire::send_report(channel.as_fd(), &Report::Failed(failure), Wait::Yes).ok();
             sys::exit_now(1)
@@ -86,6 +96,7 @@ struct Init<'a> {
     terminal: Option<OwnedFd>,
     /// The command's pid, which is its process group's number too.
     command: Pid,
+    scope: Scope,
 }
 
 /// What changes while pid 1 watches.
@@ -101,11 +112,18 @@ impl<'a> Init<'a> {
     fn start(
         channel: BorrowedFd<'a>,
         terminal: Option<Terminal>,
+        scope: Scope,
         command: impl FnOnce() -> Failure,
     ) -> Result<Init<'a>, (&'static str, Errno)> {
         let at = |doing: &'static str| move |errno: nix::Error| (doing, Errno::from_raw_os_error(errno as i32));
         // Once more: a change of uid or gid since bind_to_parent has cleared it (prctl(2)).
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| ("setting the death signal", errno))?;
+        // Without a pid namespace the channel alone tells of the supervisor's death, and then there is work to do.
+        let death = if scope == Scope::Namespace { Some(Signal::KILL) } else { None };
+        set_parent_process_death_signal(death).map_err(|errno| ("setting the death signal", errno))?;
+        if scope == Scope::Descendants {
+            set_child_subreaper(Some(getpid())).map_err(|errno| ("becoming the reaper of orphans", errno))?;
+        }
+        let init = getpid();
         // All of them: pid 1 acts on none, and SIGTTOU must not stop its tcsetpgrp.
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)
             .map_err(at("blocking the signals of pid 1"))?;
@@ -115,13 +133,16 @@ impl<'a> Init<'a> {
         let child_signals = SignalFd::with_flags(&child_ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(at("making a signalfd"))?;
         match sys::fork().map_err(|errno| ("forking the command", errno))? {
-            Fork::Child => become_command(channel, terminal, command),
+            Fork::Child => become_command(channel, terminal, || match bind_command(init, scope) {
+                Ok(()) => command(),
+                Err(errno) => setup_failure("setting the death signal", errno),
+            }),
             Fork::Parent { child } => {
                 let command = Pid::from_raw(child);
                 // The child does the same: whoever comes first, the group exists for both. It fails once the child
                 // has executed the command, and then the child's own call is long done.
                 setpgid(command, command).ok();
-                Ok(Init { channel, child_signals, terminal: terminal.map(|terminal| terminal.fd), command })
+                Ok(Init { channel, child_signals, terminal: terminal.map(|terminal| terminal.fd), command, scope })
             }
         }
     }
@@ -147,7 +168,7 @@ impl<'a> Init<'a> {
             ];
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => sys::exit_now(1),
+                Err(_) => self.end(1),
             }
             let [children, orders] = ready.map(|fd| !fd.revents().is_empty());
             if children {
@@ -160,7 +181,7 @@ impl<'a> Init<'a> {
                     Ok(order) => self.carry_out(order, &mut state),
                     Err(WireError::WouldBlock) => {}
                     // The supervisor is dead, or no longer one that can be obeyed: so ends the box.
-                    Err(WireError::Gone | WireError::Garbled | WireError::System(_)) => sys::exit_now(1),
+                    Err(WireError::Gone | WireError::Garbled | WireError::System(_)) => self.end(1),
                 }
             }
         }
@@ -188,10 +209,17 @@ impl<'a> Init<'a> {
                 (None, None) => return,
             };
             self.tell(&Report::Ended(ended), Wait::Yes);
-            // The kernel kills whatever is left in the pid namespace, and reaps it before the supervisor can see this
-            // process's end (pid_namespaces(7)).
-            sys::exit_now(0)
+            self.end(0)
         }
+    }
+
+    /// In a pid namespace the kernel kills whatever is left, and reaps it before the supervisor can see this process's
+    /// end (pid_namespaces(7)).
+    fn end(&self, status: i32) -> ! {
+        if self.scope == Scope::Descendants {
+            descendants::end_all();
+        }
+        sys::exit_now(status)
     }
 
     fn command_stopped(&self, signal: i32, state: &mut State) {
@@ -234,7 +262,11 @@ impl<'a> Init<'a> {
     fn terminal_holder(&self) -> Option<Pid> {
         // A group outside this pid namespace reads as 0.
         let holder = tcgetpgrp(self.terminal.as_ref()?).ok()?;
-        (holder.as_raw() > 0).then_some(holder)
+        let ours = match self.scope {
+            Scope::Namespace => holder.as_raw() > 0,
+            Scope::Descendants => holder == self.command || descendants::have_group(holder.as_raw()),
+        };
+        ours.then_some(holder)
     }
 
     /// The command is not reaped before pid 1 ends, so its number cannot have become another's.
@@ -257,13 +289,27 @@ impl<'a> Init<'a> {
 fn become_command(channel: BorrowedFd<'_>, terminal: Option<Terminal>, command: impl FnOnce() -> Failure) -> ! {
     let failure = match enter_own_group(terminal) {
         Ok(()) => command(),
-        Err((doing, errno)) => {
-            Failure { kind: FailureKind::Setup, text: format!("{doing}: {errno}"), hints: Vec::new() }
-        }
+        Err((doing, errno)) => setup_failure(doing, errno),
     };
     let status = i32::from(failure.kind.status());
     wire::send_report(channel, &Report::Failed(failure), Wait::Yes).ok();
     sys::exit_now(status)
+}
+
+fn setup_failure(doing: &str, errno: impl std::fmt::Display) -> Failure {
+    Failure { kind: FailureKind::Setup, text: format!("{doing}: {errno}"), hints: Vec::new() }
+}
+
+/// Without a pid namespace the command itself, at least, does not outlive a pid 1 that was killed. The signal comes
+/// first and the look at the parent second, or a death in between would go unnoticed.
+fn bind_command(init: rustix::process::Pid, scope: Scope) -> Result<(), Errno> {
+    if scope == Scope::Descendants {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(init) {
+            return Err(Errno::SRCH);
+        }
+    }
+    Ok(())
 }
 
 fn enter_own_group(terminal: Option<Terminal>) -> Result<(), (&'static str, nix::Error)> {

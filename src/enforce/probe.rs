@@ -312,17 +312,17 @@ enum In {
 /// The last stage: what is given up here is given up for good, so it comes last.
 fn seal(report: &Reporter, abi: u32, place: In) {
     let dropped = match place {
-        In::Namespaces => Rooted(()).drop_privileges().map(drop).map_err(Refused::from),
+        In::Namespaces => Rooted(()).drop_privileges(false).map(drop).map_err(Refused::from),
         // Dropping the bounding set needs a capability that only the own namespace gives to everyone.
         In::TheHost => rustix::thread::set_no_new_privs(true).map_err(|errno| refused("no_new_privs", errno)),
     };
     report.tell(Trial::Privileges, &dropped);
     // Landlock and seccomp want it even where the rest of that step failed.
     rustix::thread::set_no_new_privs(true).ok();
-    let rules = vec![PathRule { at: "/".into(), dir: true, rights: Rights::Read }];
-    let plan = LandlockPlan { abi, files: true, rules, ports: None };
+    let rules = vec![PathRule { at: "/".into(), dir: true, rights: Rights::Read, id: None }];
+    let plan = LandlockPlan { abi, files: true, rules, ports: None, no_tcp: false };
     report.tell(Trial::Landlock, &landlock::restrict(&plan, &[]).map_err(Refused::from));
-    report.tell(Trial::Seccomp, &seccomp::install(false).map_err(Refused::from));
+    report.tell(Trial::Seccomp, &seccomp::install(false, &[]).map_err(Refused::from));
 }
 
 /// Fills the directory that [`probe`] gets as the lower layer.

@@ -18,7 +18,10 @@ pub(super) struct Sealed(pub(super) ());
 
 impl Rooted {
     /// Drops all five sets. In pid 1, before the command is forked, for it needs none any more either.
-    pub fn drop_privileges(self) -> Result<Unprivileged, StepError> {
+    ///
+    /// `on_the_host` there is no user namespace in which an ordinary user holds CAP_SETPCAP: its bounding set stays, and
+    /// no_new_privs lets execve(2) gain nothing from it. The look back still wants the other sets empty.
+    pub fn drop_privileges(self, on_the_host: bool) -> Result<Unprivileged, StepError> {
         let step = "drop all capabilities from all five sets, lock securebits";
         let fail = |what: &'static str| move |errno: Errno| StepError::new(step, format!("{what}: {errno}"));
         // Locked, uid 0 is an ordinary number to execve(2): it brings no capabilities back.
@@ -29,12 +32,17 @@ impl Rooted {
             | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-        rustix::thread::set_capabilities_secure_bits(bits).map_err(fail("securebits"))?;
+        let kept = |errno| on_the_host && errno == Errno::PERM;
+        match rustix::thread::set_capabilities_secure_bits(bits) {
+            Err(errno) if !kept(errno) => return Err(fail("securebits")(errno)),
+            Ok(()) | Err(_) => {}
+        }
         // Every number until the kernel knows no more: `caps` takes an error of the query for "not set".
         for number in 0..64 {
             match sys::drop_bounding(number) {
                 Ok(()) => {}
                 Err(Errno::INVAL) if number > 0 => break,
+                Err(errno) if kept(errno) => break,
                 Err(errno) => return Err(fail("bounding set")(errno)),
             }
         }
@@ -69,7 +77,7 @@ impl Unprivileged {
             if injected == Some(Injected::Seccomp) {
                 return Err(StepError::new("seccomp", "Invalid argument (injected)"));
             }
-            seccomp::install(plan.nested)?;
+            seccomp::install(plan.nested, &plan.refused)?;
         }
         verify::read_back(plan)?;
         // After everything that needs descriptors or memory of its own, and still before exec: they are the command's.
@@ -80,7 +88,7 @@ impl Unprivileged {
 
 fn limits(plan: &Seal) -> Result<(), StepError> {
     let limits = &plan.limits;
-    let processes = limits.processes.filter(|_| plan.processes_by == By::Rlimit);
+    let processes = limits.processes.filter(|_| matches!(plan.processes_by, By::Rlimit | By::UserRlimit));
     let memory = limits.memory.filter(|_| plan.memory_by == By::Rlimit);
     let all = [
         (Resource::RLIMIT_NPROC, processes, "processes"),

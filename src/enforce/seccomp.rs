@@ -2,7 +2,7 @@
 //! the deny list, which seccompiler builds. Every jump of either is relative, so that they can stand behind each other.
 
 use super::StepError;
-use crate::plan::{DENIED, When, hints};
+use crate::plan::{DENIED, Denied, When, hints};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, apply_filter, sock_filter,
@@ -35,13 +35,14 @@ fn fail(error: impl std::fmt::Display) -> StepError {
     StepError::new("seccomp", error).hint(hints::SECCOMP)
 }
 
-/// Installs it on this process and all that it will start. The last change before exec.
-pub(super) fn install(nested: bool) -> Result<(), StepError> {
-    apply_filter(&program(nested)?).map_err(fail)
+/// Installs it on this process and all that it will start. The last change before exec. `more` are lists beside the
+/// common one.
+pub(super) fn install(nested: bool, more: &[&[Denied]]) -> Result<(), StepError> {
+    apply_filter(&program(nested, more)?).map_err(fail)
 }
 
-fn program(nested: bool) -> Result<BpfProgram, StepError> {
-    let (list, judged) = deny_list(nested)?;
+fn program(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> {
+    let (list, judged) = deny_list(nested, more)?;
     let mut program = prologue(nested);
     program.extend(shortcut(&judged));
     program.extend(list);
@@ -112,10 +113,10 @@ fn prologue(nested: bool) -> BpfProgram {
 }
 
 /// The program of the list, which needs no part before it, and the calls that it judges, sorted.
-fn deny_list(nested: bool) -> Result<(BpfProgram, Vec<u32>), StepError> {
+fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<(BpfProgram, Vec<u32>), StepError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut always: Vec<i64> = Vec::new();
-    for denied in DENIED {
+    for denied in DENIED.iter().chain(more.iter().copied().flatten()) {
         let Some(number) = number(denied.name) else { continue };
         let conditions = match denied.when {
             When::NoSys | When::NoSysUnlessNested => continue,
@@ -195,7 +196,14 @@ fn number(name: &str) -> Option<i64> {
 }
 
 /// Calls with one number on all architectures that libc has no name for yet.
-const NEW: &[(&str, i64)] = &[("fchmodat2", 452), ("lsm_set_self_attr", 460), ("open_tree_attr", 467)];
+const NEW: &[(&str, i64)] = &[
+    ("fchmodat2", 452),
+    ("lsm_set_self_attr", 460),
+    ("setxattrat", 463),
+    ("removexattrat", 466),
+    ("open_tree_attr", 467),
+    ("file_setattr", 469),
+];
 
 macro_rules! table {
     ($($name:literal = $number:ident),* $(,)?) => { &[$(($name, libc::$number)),*] };
@@ -217,6 +225,26 @@ const LEGACY: &[(&str, i64)] = table![
 const LEGACY: &[(&str, i64)] = &[];
 
 const TABLE: &[(&str, i64)] = table![
+    "connect" = SYS_connect,
+    "shmget" = SYS_shmget,
+    "shmat" = SYS_shmat,
+    "shmctl" = SYS_shmctl,
+    "semget" = SYS_semget,
+    "semop" = SYS_semop,
+    "semtimedop" = SYS_semtimedop,
+    "semctl" = SYS_semctl,
+    "msgget" = SYS_msgget,
+    "msgsnd" = SYS_msgsnd,
+    "msgrcv" = SYS_msgrcv,
+    "msgctl" = SYS_msgctl,
+    "mq_open" = SYS_mq_open,
+    "mq_unlink" = SYS_mq_unlink,
+    "prlimit64" = SYS_prlimit64,
+    "setpriority" = SYS_setpriority,
+    "setxattr" = SYS_setxattr,
+    "lsetxattr" = SYS_lsetxattr,
+    "removexattr" = SYS_removexattr,
+    "lremovexattr" = SYS_lremovexattr,
     "sendto" = SYS_sendto,
     "sendmsg" = SYS_sendmsg,
     "sendmmsg" = SYS_sendmmsg,
@@ -296,15 +324,16 @@ mod tests {
 
     #[test]
     fn every_denied_call_has_a_number_here() {
-        for denied in DENIED {
+        let more = [crate::plan::ON_THE_HOST, crate::plan::WITHOUT_NETWORK, crate::plan::WITHOUT_PATH_SOCKETS];
+        for denied in DENIED.iter().chain(more.into_iter().flatten()) {
             assert!(number(denied.name).is_some() || cfg!(not(target_arch = "x86_64")), "{}", denied.name);
         }
     }
 
     #[test]
     fn the_list_compiles_and_nesting_only_shortens_it() {
-        let plain = deny_list(false).unwrap().0;
-        let nested = deny_list(true).unwrap().0;
+        let plain = deny_list(false, &[]).unwrap().0;
+        let nested = deny_list(true, &[]).unwrap().0;
         assert!(nested.len() < plain.len());
     }
 
@@ -336,7 +365,7 @@ mod tests {
 
     #[test]
     fn compacting_changes_the_length_and_no_verdict() {
-        let program = deny_list(false).unwrap().0;
+        let program = deny_list(false, &[]).unwrap().0;
         let eperm = RET_ERRNO | libc::EPERM as u32;
         let nr = |name| number(name).unwrap() as u32;
         for denied in DENIED.iter().filter(|denied| matches!(denied.when, When::Always | When::UnlessNested)) {
@@ -358,11 +387,37 @@ mod tests {
     }
 
     #[test]
+    fn without_namespaces_only_unix_streams_and_the_callers_own_limits_are_left() {
+        use crate::plan::{ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS};
+        let eperm = RET_ERRNO | libc::EPERM as u32;
+        let nr = |name| number(name).unwrap() as u32;
+        let online = program(false, &[ON_THE_HOST]).unwrap();
+        assert_eq!(run(&online, nr("socket"), [2, 1, 0, 0, 0, 0]), RET_ALLOW);
+        assert_eq!(run(&online, nr("connect"), [3, 0, 0, 0, 0, 0]), RET_ALLOW);
+        let offline = program(false, &[ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS]).unwrap();
+        for family in [2, 10, 16, 17, 40] {
+            assert_eq!(run(&offline, nr("socket"), [family, 1, 0, 0, 0, 0]), eperm, "{family}");
+        }
+        for kind in [2, 3, 0x8_0002, 0x803] {
+            assert_eq!(run(&offline, nr("socket"), [1, kind, 0, 0, 0, 0]), eperm, "{kind:#x}");
+            assert_eq!(run(&offline, nr("socketpair"), [1, kind, 0, 0, 0, 0]), eperm, "{kind:#x}");
+        }
+        assert_eq!(run(&offline, nr("socket"), [1, 0x8_0001, 0, 0, 0, 0]), RET_ALLOW);
+        assert_eq!(run(&offline, nr("socketpair"), [1, 5, 0, 0, 0, 0]), RET_ALLOW);
+        assert_eq!(run(&offline, nr("connect"), [3, 0, 0, 0, 0, 0]), eperm);
+        assert_eq!(run(&offline, nr("prlimit64"), [0, 0, 0, 0, 0, 0]), RET_ALLOW);
+        assert_eq!(run(&offline, nr("prlimit64"), [7, 0, 0, 0, 0, 0]), eperm);
+        assert_eq!(run(&offline, nr("setpriority"), [0, 0, 5, 0, 0, 0]), RET_ALLOW);
+        assert_eq!(run(&offline, nr("setpriority"), [0, 7, 5, 0, 0, 0]), eperm);
+        assert_eq!(run(&offline, nr("setpriority"), [2, 0, 5, 0, 0, 0]), eperm);
+    }
+
+    #[test]
     fn the_whole_answers_as_the_prologue_and_the_list_behind_it() {
         for nested in [false, true] {
-            let (list, judged) = deny_list(nested).unwrap();
+            let (list, judged) = deny_list(nested, &[]).unwrap();
             assert!(judged.is_sorted() && judged.len() > 50);
-            let whole = program(nested).unwrap();
+            let whole = program(nested, &[]).unwrap();
             let mut first = prologue(nested);
             first.push(statement(RETURN, RET_ALLOW));
             let arguments = [0, 1, 2, 3, 10, 16, 0o4755, 0x5412, 0x1_0000_5412, u64::MAX, 0x1000_0000, 0x8_0003, 40];

@@ -1,6 +1,6 @@
 //! From policy, facts and findings to the ordered steps.
 
-use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock};
+use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock, tier};
 use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
 use crate::policy::{Access, Entry, EntryKind, Finding, Layer, Limits, Mode, NetMode, Policy, Section};
@@ -29,8 +29,10 @@ const PROC_HIDDEN: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list",
 
 /// Compiles the plan. `surveys` holds, for the entries that have name rules, what each section of them holds.
 pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)], command: Vec<OsString>) -> Plan {
-    let cgroup = cgroup(&facts.cgroups, &policy.limits);
-    let (processes_by, memory_by) = held_by(facts.is_root(), cgroup.as_ref());
+    let bare = policy.without_mounts();
+    let cgroup = cgroup(&facts.cgroups, &policy.limits).filter(|_| !bare);
+    let (processes_by, memory_by) =
+        if bare { tier::held_by(facts.is_root()) } else { held_by(facts.is_root(), cgroup.as_ref()) };
     let mut compiler = Compiler {
         policy,
         facts,
@@ -48,7 +50,9 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
             compiler.notices.push(format!("nested as root: the command has uid {} inside", super::NOBODY));
         }
     }
-    compiler.root();
+    if !bare {
+        compiler.root();
+    }
     let Compiler { steps, layers, mut notices, .. } = compiler;
     if !policy.degraded.contains(&Layer::Landlock) {
         notices.extend(landlock::lost(facts.landlock_abi));
@@ -61,7 +65,7 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
     let own_net = policy.net == NetMode::None && !policy.degraded.contains(&Layer::Netns);
     Plan {
         layers,
-        isolate: isolate(facts, cgroup, own_net, policy.nested),
+        isolate: if bare { tier::isolate() } else { isolate(facts, cgroup, own_net, policy.nested) },
         root: steps,
         seal: Seal {
             limits,
@@ -71,9 +75,13 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
             landlock: landlock::plan(policy, facts.landlock_abi),
             seccomp: !policy.degraded.contains(&Layer::Seccomp),
             nested: policy.nested,
+            refused: tier::refused(policy, facts.landlock_abi),
+            on_the_host: bare,
         },
         exec: Exec { command, environment: policy.environment.clone(), cwd: policy.cwd.clone() },
         time_limit: policy.limits.time,
+        tmp: policy.tmp.clone(),
+        lost: tier::lost(policy, facts),
         notices,
     }
 }
@@ -521,8 +529,17 @@ mod tests {
         let line = |is_root, group: Option<&Cgroup>| {
             let (processes_by, memory_by) = held_by(is_root, group);
             let limits = limits(Some(5), Some(7));
-            let seal =
-                Seal { limits, processes_by, memory_by, fds: vec![], landlock: None, seccomp: true, nested: false };
+            let seal = Seal {
+                limits,
+                processes_by,
+                memory_by,
+                fds: vec![],
+                landlock: None,
+                seccomp: true,
+                nested: false,
+                refused: vec![],
+                on_the_host: false,
+            };
             seal.lines().into_iter().find(|(name, _)| *name == "limits").unwrap().1
         };
         let both = Cgroup { parent: "/g".into(), memory: Some(5), processes: Some(7) };

@@ -2,7 +2,7 @@
 
 pub const USERNS: &str = "user namespaces are blocked on this system: `agentbox doctor` shows the exact fix (Ubuntu: an \
      AppArmor profile for this one program; others: sysctl user.max_user_namespaces and \
-     kernel.unprivileged_userns_clone)";
+     kernel.unprivileged_userns_clone); without them `run --live --degraded mounts` still bounds a run to its roots";
 pub const NESTED: &str = "this is nested inside another agentbox: start the outer one with --nested";
 pub const FILTERED: &str = "a seccomp filter is on this process, so it is nested inside a container or another sandbox: \
      start an outer agentbox with --nested, a container with --security-opt seccomp=unconfined; see `agentbox doctor`";

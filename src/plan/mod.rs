@@ -7,11 +7,13 @@ pub mod hints;
 mod landlock;
 mod render;
 mod syscalls;
+mod tier;
 
 pub use compile::compile;
 pub use landlock::{PathRule, Rights};
 pub use render::shown;
 pub use syscalls::{DENIED, Denied, When};
+pub use tier::{ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS};
 
 use crate::path::FileId;
 pub use crate::policy::{Limits, Ports, Private};
@@ -49,6 +51,8 @@ pub enum IdMap {
         uid: u32,
         gid: u32,
     },
+    /// Without namespaces there is nothing to map.
+    Kept,
 }
 
 /// The id that root takes inside with `--nested`.
@@ -64,7 +68,7 @@ pub struct Cgroup {
     pub processes: Option<u64>,
 }
 
-/// The first stage: namespaces, all from one clone3(2).
+/// The first stage: namespaces, all from one clone3(2); none with `--degraded mounts`, and then a plain fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolate {
     /// The group that pid 1 is born into, where there is one. The cgroup namespace is then made inside, for its root is
@@ -198,6 +202,10 @@ pub enum By {
     PidMax,
     /// Processes: all of the box, which is a user namespace of its own. Memory: each process by itself.
     Rlimit,
+    /// Without a user namespace: all that the user runs, on the whole host.
+    UserRlimit,
+    /// Without a pid namespace nothing bounds root's.
+    Nothing,
 }
 
 /// The third stage, in order: each is inherited by all that the command starts.
@@ -211,6 +219,11 @@ pub struct Seal {
     pub fds: Vec<i32>,
     pub landlock: Option<LandlockPlan>,
     pub seccomp: bool,
+    /// Lists of refused calls beside [`DENIED`].
+    pub refused: Vec<&'static [Denied]>,
+    /// On the host itself: no namespace, so a caller without CAP_SETPCAP keeps its bounding set, from which
+    /// no_new_privs lets nothing be gained.
+    pub on_the_host: bool,
     /// The command may make its own user namespaces and mounts.
     pub nested: bool,
 }
@@ -223,6 +236,8 @@ pub struct LandlockPlan {
     pub rules: Vec<PathRule>,
     /// Only with the host's network.
     pub ports: Option<Ports>,
+    /// Every TCP connection and listening refused, where the ABI can.
+    pub no_tcp: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -242,6 +257,10 @@ pub struct Plan {
     pub seal: Seal,
     pub exec: Exec,
     pub time_limit: Option<Duration>,
+    /// Without mounts: TMPDIR, made before the launch and removed after it.
+    pub tmp: Option<PathBuf>,
+    /// Without mounts: what was given up, one line a layer.
+    pub lost: Vec<String>,
     /// Said before the run.
     pub notices: Vec<String>,
 }

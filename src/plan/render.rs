@@ -34,6 +34,9 @@ impl fmt::Display for Namespace {
 
 impl fmt::Display for Isolate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespaces.is_empty() {
+            return write!(f, "fork: no namespaces, no id maps");
+        }
         let names: Vec<String> = self.namespaces.iter().map(Namespace::to_string).collect();
         write!(f, "clone3: new namespaces {}; ", names.join(", "))?;
         match &self.ids {
@@ -44,6 +47,7 @@ impl fmt::Display for Isolate {
                 write!(f, "uid and gid map: every id that the caller's namespace has, root as {}", super::NOBODY)
             }
             IdMap::Own { uid, gid } => write!(f, "uid map: {uid} alone, gid map: {gid} alone, setgroups denied"),
+            IdMap::Kept => write!(f, "no id maps"),
         }
     }
 }
@@ -158,7 +162,8 @@ impl Seal {
     /// The steps of the third stage, one line each, in order.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let mut out = Vec::new();
-        out.push(("capabilities", "drop all capabilities from all five sets, lock securebits".to_owned()));
+        let sets = if self.on_the_host { " (the bounding set where CAP_SETPCAP is held)" } else { "" };
+        out.push(("capabilities", format!("drop all capabilities from all five sets, lock securebits{sets}")));
         out.push(("no-new-privs", "no_new_privs".to_owned()));
         out.push(("limits", self.limits_line()));
         let kept: Vec<String> = self.fds.iter().map(i32::to_string).collect();
@@ -181,15 +186,17 @@ impl Seal {
                     };
                     format!(", tcp connect {}, tcp bind {}", list(&ports.connect), list(&ports.bind))
                 });
-                out.push((
-                    "landlock",
-                    format!("landlock ABI {}: {files}, scopes abstract unix sockets and signals{ports}", plan.abi),
-                ));
+                let ports = if plan.no_tcp { ", no tcp".to_owned() } else { ports };
+                // Older ABIs are refused but in the tier without namespaces.
+                let scopes =
+                    if plan.abi >= 6 { "scopes abstract unix sockets and signals" } else { "no scopes before ABI 6" };
+                out.push(("landlock", format!("landlock ABI {}: {files}, {scopes}{ports}", plan.abi)));
             }
             None => out.push(("landlock", "landlock: given up by --degraded".to_owned())),
         }
         if self.seccomp {
-            out.push(("seccomp", format!("seccomp: foreign ABIs killed, {} rules", super::DENIED.len())));
+            let rules = super::DENIED.len() + self.refused.iter().map(|list| list.len()).sum::<usize>();
+            out.push(("seccomp", format!("seccomp: foreign ABIs killed, {rules} rules")));
         } else {
             out.push(("seccomp", "seccomp: given up by --degraded".to_owned()));
         }
@@ -203,6 +210,8 @@ impl Seal {
             By::Cgroup => "the whole box (cgroup pids.max)",
             By::PidMax => "the whole box (pid_max)",
             By::Rlimit => "the whole box (RLIMIT_NPROC)",
+            By::UserRlimit => "with all else that the user runs (RLIMIT_NPROC)",
+            By::Nothing => "not in force, for RLIMIT_NPROC does not bind root",
         }
     }
 
@@ -210,20 +219,20 @@ impl Seal {
     pub fn memory_covers(&self) -> &'static str {
         match self.memory_by {
             By::Cgroup => "the whole box, private places included (cgroup memory.max)",
-            By::PidMax | By::Rlimit => "per process (RLIMIT_DATA)",
+            By::PidMax | By::Rlimit | By::UserRlimit | By::Nothing => "per process (RLIMIT_DATA)",
         }
     }
 
     fn limits_line(&self) -> String {
         let limits = &self.limits;
         let show = |value: Option<u64>| value.map_or("unlimited".to_owned(), |value| value.to_string());
+        let tmp = if self.on_the_host { "not bounded".to_owned() } else { format!("{} bytes together", limits.tmp) };
         let held = |limit: String, cover: &str| if limit == "unlimited" { limit } else { format!("{limit}, {cover}") };
         let memory = limits.memory.map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
         format!(
-            "limits: processes {}; memory {}; private places {} bytes together; file size {}; open files {}",
+            "limits: processes {}; memory {}; private places {tmp}; file size {}; open files {}",
             held(show(limits.processes), self.processes_cover()),
             held(memory, self.memory_covers()),
-            limits.tmp,
             show(limits.file_size),
             limits.open_files.map_or("as on the host".to_owned(), |n| n.to_string()),
         )
@@ -237,7 +246,11 @@ impl Plan {
         if let Some(cgroup) = &self.isolate.cgroup {
             out.push(("isolate", "cgroup", cgroup.to_string()));
         }
-        out.push(("isolate", "clone3", self.isolate.to_string()));
+        let start = if self.isolate.namespaces.is_empty() { "fork" } else { "clone3" };
+        out.push(("isolate", start, self.isolate.to_string()));
+        if let Some(tmp) = &self.tmp {
+            out.push(("isolate", "tmpdir", format!("{}: TMPDIR, made for this run and removed with it", shown(tmp))));
+        }
         if self.isolate.cgroup.is_some() {
             out.push(("isolate", "cgroup-namespace", "an own cgroup namespace, whose root is that cgroup".to_owned()));
         }

@@ -24,6 +24,10 @@ impl fmt::Display for Access {
     }
 }
 
+/// Of the host's /dev, without mounts: none is hardware or another terminal.
+pub const DEVICES_OF_HOST: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
 /// A verdict with its reason. Its text is the one form that denials have everywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -92,7 +96,9 @@ impl Policy {
     }
 
     fn behind(&self, path: &Path, links: &[Link], kind: Option<Kind>, access: Access) -> Decision {
-        for link in links {
+        // Without mounts the host's links are followed as on the host: Landlock judges what they lead to.
+        let hidden_links = if self.without_mounts() { &[] } else { links };
+        for link in hidden_links {
             let made = self.links.iter().any(|made| made.at == link.at);
             if !made && !self.decide(&link.at, Access::Read).allowed {
                 let rule = format!("the symlink {} on the way is not visible inside", link.at.display());
@@ -100,7 +106,7 @@ impl Policy {
             }
         }
         let decision = self.decide(path, access);
-        let in_root = || self.entry_at(path).is_some_and(|entry| entry.kind.has_names());
+        let in_root = || !self.without_mounts() && self.entry_at(path).is_some_and(|entry| entry.kind.has_names());
         if decision.allowed && kind == Some(Kind::Socket) && in_root() {
             // A bind mount would let it through, so it is masked there; behind an overlay nobody listens.
             let why = "a socket of the host";
@@ -113,7 +119,9 @@ impl Policy {
     pub fn decide(&self, path: &Path, access: Access) -> Decision {
         let Some(entry) = self.entry_at(path) else { return self.outside(path, access) };
         match (&entry.kind, access) {
-            (EntryKind::Hide, Access::Read) if entry.path == path && self.on_the_way(path) => {
+            (EntryKind::Hide, Access::Read)
+                if entry.path == path && self.on_the_way(path) && !self.without_mounts() =>
+            {
                 self.allowed(entry, path, access, "holds only what is granted below it")
             }
             (EntryKind::Hide, _) => {
@@ -146,7 +154,16 @@ impl Policy {
                 self.outside(path, access)
             }
             (EntryKind::EmptyHome, Access::Write) => self.outside(path, access),
+            (EntryKind::Proc, Access::Read) if self.without_mounts() => self.allowed(
+                entry,
+                path,
+                access,
+                "the host's /proc, without what the kernel keeps to a process itself:",
+            ),
             (EntryKind::Proc, Access::Read) => self.allowed(entry, path, access, "the box's own /proc"),
+            (EntryKind::Proc, Access::Write) if self.without_mounts() => {
+                self.denied(path.into(), access, "the host's /proc is read-only", "--degraded mounts", None)
+            }
             (EntryKind::Proc, Access::Write) => {
                 if path.starts_with("/proc/self") || path.starts_with("/proc/thread-self") {
                     return self.allowed(entry, path, access, "the command's own entry of /proc");
@@ -170,6 +187,16 @@ impl Policy {
         const DEVICES: [&str; 10] =
             ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "stdin", "stdout", "stderr"];
         let name = path.strip_prefix("/dev").unwrap_or(path);
+        if self.without_mounts() {
+            let link = ["stdin", "stdout", "stderr"].iter().any(|link| name == Path::new(link));
+            let granted = link || DEVICES_OF_HOST.iter().any(|device| path == Path::new(device));
+            let why = "not one of the devices that are granted";
+            return if granted {
+                self.allowed(entry, path, access, "a harmless device of the host in")
+            } else {
+                self.denied(path.into(), access, why, "--degraded mounts", None)
+            };
+        }
         let known =
             DEVICES.iter().any(|device| name == Path::new(device)) || name.starts_with("pts") || name.starts_with("fd");
         let listing = access == Access::Read && (path == entry.path || self.on_the_way(path));
@@ -180,6 +207,13 @@ impl Policy {
     }
 
     fn in_root(&self, entry: &Entry, path: &Path, access: Access) -> Decision {
+        if self.without_mounts() {
+            // A root that holds such a name is refused; one that appears later is open to the command.
+            return match (access, &entry.kind) {
+                (Access::Write, EntryKind::Ro) => self.in_read_only(entry, path),
+                _ => self.allowed(entry, path, access, "names are not judged without mounts; inside the root"),
+            };
+        }
         let root_len = entry.path.as_os_str().len();
         let bytes = path.as_os_str().as_bytes();
         let mut scratch = Scratch::default();
@@ -203,11 +237,7 @@ impl Policy {
         }
         match (access, &entry.kind, frozen) {
             (Access::Read, _, _) => self.allowed(entry, path, access, "inside a root"),
-            (Access::Write, EntryKind::Ro, _) => {
-                let origin = entry.origin.to_string();
-                let rule = format!("inside the read-only root {}", entry.path.display());
-                self.denied(path.into(), access, &rule, &origin, Some(flag("--rw", path, "")))
-            }
+            (Access::Write, EntryKind::Ro, _) => self.in_read_only(entry, path),
             (Access::Write, _, Some(rule)) => {
                 let rule = &self.names.rules[rule];
                 let why = if rule.effect == Effect::GrantRo {
@@ -221,6 +251,12 @@ impl Policy {
         }
     }
 
+    fn in_read_only(&self, entry: &Entry, path: &Path) -> Decision {
+        let origin = entry.origin.to_string();
+        let rule = format!("inside the read-only root {}", entry.path.display());
+        self.denied(path.into(), Access::Write, &rule, &origin, Some(flag("--rw", path, "")))
+    }
+
     fn hidden(&self, rule: usize, path: &Path, access: Access) -> Decision {
         let rule = &self.names.rules[rule];
         let why = format!("hidden by `{}` ({})", rule.text, rule.origin);
@@ -229,7 +265,9 @@ impl Policy {
     }
 
     fn outside(&self, path: &Path, access: Access) -> Decision {
-        if access == Access::Read && (path == Path::new("/") || self.on_the_way(path)) {
+        // Without mounts a directory on the way can be passed and not be listed.
+        let way = !self.without_mounts() && (path == Path::new("/") || self.on_the_way(path));
+        if access == Access::Read && way {
             return Decision {
                 path: path.into(),
                 access,

@@ -17,6 +17,7 @@ pub(super) struct Caller<'a> {
     pub cwd: &'a Path,
     /// PATH without what is not visible inside.
     pub path: &'a [PathBuf],
+    pub tmp: &'a Path,
 }
 
 /// Patterns of one list, each with its weight.
@@ -87,7 +88,7 @@ pub(super) fn build(
     fixed("USER", OsStr::new(caller.user));
     fixed("LOGNAME", OsStr::new(caller.user));
     fixed("PWD", caller.cwd.as_os_str());
-    fixed("TMPDIR", OsStr::new("/tmp"));
+    fixed("TMPDIR", caller.tmp.as_os_str());
     fixed("AGENTBOX", OsStr::new("1"));
     fixed("PATH", &path);
     out.entry("SHELL".into()).or_insert_with(|| caller.shell.into());

@@ -12,11 +12,12 @@ mod record;
 mod resolve;
 mod roots;
 mod scan;
+mod tier;
 mod toolchain;
 
 /// The profile's own words that a policy keeps: rooms above this one take them from here.
 pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
-pub use decide::{Access, Decision};
+pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
 pub use limits::{Asked, Limits};
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
@@ -116,6 +117,8 @@ pub struct Policy {
     pub cwd: PathBuf,
     pub nested: bool,
     pub degraded: Vec<Layer>,
+    /// Without mounts: the fresh directory that is TMPDIR. It is made by the run and removed with it.
+    pub tmp: Option<PathBuf>,
     /// Descriptors that pass.
     pub fds: Vec<i32>,
     /// Said before the run.

@@ -3,9 +3,9 @@
 use super::environment::{self, Caller};
 use super::names::{Effect, NameRule, NameRules, Rank};
 use super::roots::Roots;
-use super::{Entry, EntryKind, Limits, Policy, PolicyError, Ports, Private, etc, toolchain};
+use super::{Entry, EntryKind, Layer, Limits, Policy, PolicyError, Ports, Private, etc, tier, toolchain};
 use crate::host::Facts;
-use crate::path::{Kind, Link, Resolved, is_at_or_below, resolve as resolve_path};
+use crate::path::{Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve as resolve_path};
 use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,6 +23,8 @@ pub struct Request {
     /// agentbox's own directories: never visible inside.
     pub own_dirs: Vec<PathBuf>,
     pub grant_home: bool,
+    /// A fresh name for the one private directory of a run without mounts.
+    pub tmp_dir: PathBuf,
     pub fds: Vec<i32>,
 }
 
@@ -75,11 +77,20 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         HomeMode::Private => EntryKind::Private(Private::Home),
         HomeMode::ReadOnly => EntryKind::EmptyHome,
     };
-    entries.push((Rank::BuiltIn, place(home.path.clone(), home_kind, "private HOME")));
-    entries.extend(system.entries.into_iter().map(|entry| (Rank::BuiltIn, entry)));
+    let degraded: Vec<Layer> = [cli, profile].iter().flat_map(|p| &p.run.degraded).map(|w| w.value).collect();
+    let tmp = degraded.contains(&Layer::Mounts).then(|| may_be_made(&request.tmp_dir));
+    let mut built_in = system.entries;
+    built_in.push(place(home.path.clone(), home_kind, "private HOME"));
+    let links = [home.links, cwd.links, root_links, system.links].concat();
+    let (built_in, links) = match &tmp {
+        // The links of the host are all there.
+        Some(tmp) => (tier::entries(built_in, tmp), Vec::new()),
+        None => (built_in, links),
+    };
+    entries.extend(built_in.into_iter().map(|entry| (Rank::BuiltIn, entry)));
     let entries = settle(entries);
     no_kernel_roots(&entries, facts)?;
-    let links = visible_links(&entries, [home.links, cwd.links, root_links, system.links].concat());
+    let links = visible_links(&entries, links);
     let names = name_rules(request, literals, &as_path)?;
     let limits = Limits::resolve(
         [&cli.limits, &profile.limits],
@@ -101,7 +112,8 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         home_mode,
         cwd: cwd.path.into_path_buf(),
         nested: pick(cli, profile, |p| p.run.nested.as_ref()).is_some_and(|w| w.value),
-        degraded: [cli, profile].iter().flat_map(|p| &p.run.degraded).map(|w| w.value).collect(),
+        degraded,
+        tmp,
         fds: request.fds.clone(),
         notices: Vec::new(),
         dropped_path: Vec::new(),
@@ -124,6 +136,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         shell: &facts.account.shell,
         cwd: &logical_cwd(request, &policy),
         path: &seen,
+        tmp: policy.tmp.as_deref().unwrap_or(Path::new("/tmp")),
     };
     policy.environment = environment::build(&caller, cli, profile, request.repository.as_ref(), &policy.entries)?;
     policy.notices.append(&mut notices);
@@ -159,6 +172,15 @@ fn home(request: &Request, facts: &Facts) -> Result<Home, PolicyError> {
         }
         Ok(Resolved { path, links, .. }) => Ok(Home { path: path.into_path_buf(), links }),
         Err(_) => Ok(Home { path: crate::path::lexical(&asked), links: Vec::new() }),
+    }
+}
+
+/// Canonical as far as it exists.
+fn may_be_made(path: &Path) -> PathBuf {
+    match resolve_path(path, Path::new("/")) {
+        Ok(found) => found.path.into_path_buf(),
+        Err(ResolveError::Missing { parent, rest, .. }) => lexical(&parent.join(rest)),
+        Err(_) => lexical(path),
     }
 }
 

@@ -61,6 +61,9 @@ pub fn explain_text(
     for notice in &plan.notices {
         writeln!(out, "notice   {}", one_line(notice))?;
     }
+    for lost in &plan.lost {
+        writeln!(out, "lost     {}", one_line(lost))?;
+    }
     let names: Vec<_> = policy.environment.iter().map(|(name, _)| name.to_string_lossy()).collect();
     writeln!(out, "environment  {}", one_line(&names.join(" ")))?;
     let mut stage = "";
@@ -113,6 +116,7 @@ pub fn explain_json(policy: &Policy, plan: &Plan, links: &[(PathBuf, Decision)])
         "entries": entries,
         "environment": names,
         "notices": plan.notices,
+        "lost": plan.lost,
         "hidden": hidden,
         "links_outside": links.iter().map(|(path, decision)| json!({ "path": shown(path), "rule": decision.rule, "remedy": decision.remedy })).collect::<Vec<_>>(),
         "steps": steps,

@@ -17,6 +17,7 @@ pub struct RunReport {
     value: Value,
     granted: Vec<String>,
     degraded: Vec<Layer>,
+    lost: Vec<String>,
     /// Limits of the command line, and what holds them where it is less than a cgroup.
     held: Vec<String>,
     /// Limits of the whole box that it ran into.
@@ -59,6 +60,7 @@ impl RunReport {
             "granted": policy.granted,
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,
+            "lost": plan.lost,
             "limits": limits,
             "reached": [],
             "notices": plan.notices,
@@ -70,6 +72,7 @@ impl RunReport {
             value,
             granted: policy.granted.clone(),
             degraded: policy.degraded.clone(),
+            lost: plan.lost.clone(),
             held: held(&plan.seal),
             reached: Vec::new(),
         }
@@ -120,6 +123,7 @@ impl RunReport {
             let lost: Vec<&str> = self.degraded.iter().map(|layer| layer_name(*layer)).collect();
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
+        lines.extend(self.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
         lines.extend(self.held.iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
         lines
     }
@@ -147,6 +151,9 @@ fn host_net(policy: &Policy) -> bool {
 /// What is said before a run about its policy.
 pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
     let mut lines = Vec::new();
+    if policy.without_mounts() {
+        lines.push("agentbox: no mounts and no namespaces: Landlock, seccomp and the roots alone".to_owned());
+    }
     if host_net(policy) {
         let reach = if policy.ports.connect.is_empty() {
             "every host, and services on its loopback, can be reached".to_owned()

@@ -21,6 +21,7 @@ mod store;
 mod store_error;
 pub mod supervise;
 pub mod terminal;
+mod tmpdir;
 mod tree;
 mod walk;
 

@@ -4,6 +4,7 @@ use super::changes::{self, ChangesError};
 use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
+use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
@@ -131,6 +132,8 @@ impl Finished {
 pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     check_stdio().map_err(RunError::Stdio)?;
     let session = new_session(settings)?;
+    // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
+    let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
         Ok((outcome, reached)) => Ok(Finished { outcome, reached, session }),
         Err(err) => {
@@ -162,7 +165,8 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
     })
     .map_err(RunError::Launch)?;
     let Launched { pid, pidfd, channel, group } = launched;
-    let watched = Watched { pid, pidfd, channel };
+    let asked_to_end = settings.plan.isolate.namespaces.is_empty();
+    let watched = Watched { pid, pidfd, channel, asked_to_end };
     let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.

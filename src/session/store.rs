@@ -431,7 +431,7 @@ const INHERITED: IFlags = IFlags::APPEND
 
 /// Makes a directory with mode 0700 and, first, those above it. Symlinks above it are the user's own way to place
 /// things and are followed; what stands at the end is judged by [`Store::look`].
-fn make(dir: &Path) -> Result<(), StoreError> {
+pub(super) fn make(dir: &Path) -> Result<(), StoreError> {
     let mkdir = || rustix::fs::mkdirat(CWD, dir, PRIVATE);
     let made = match (mkdir(), dir.parent()) {
         (Err(Errno::NOENT), Some(parent)) => {
@@ -451,7 +451,7 @@ fn make(dir: &Path) -> Result<(), StoreError> {
 }
 
 /// Refuses a directory that another user owns or may write to: he could swap a layer below us.
-fn ours(dir: &OwnedFd, path: &Path) -> Result<(), StoreError> {
+pub(super) fn ours(dir: &OwnedFd, path: &Path) -> Result<(), StoreError> {
     let stat = rustix::fs::fstat(dir).map_err(|errno| StoreError::io("look at", path, errno))?;
     let us = rustix::process::geteuid().as_raw();
     if stat.st_uid != us {

@@ -21,6 +21,20 @@ pub struct Watched {
     pub pidfd: OwnedFd,
     /// The supervisor's end. The other must be closed here, or the box's death would not show on it.
     pub channel: OwnedFd,
+    /// There is no pid namespace: pid 1 has to end the others, and so must be asked to end instead of killed.
+    pub asked_to_end: bool,
+}
+
+impl Watched {
+    /// Ends the box. It fails only for one that has just ended by itself.
+    fn end(&self) {
+        if self.asked_to_end {
+            // To pid 1 this is the supervisor's death, whatever it is busy with.
+            rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both).ok();
+        } else {
+            pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
+        }
+    }
 }
 
 /// How the run went.
@@ -92,8 +106,7 @@ pub fn supervise(
     };
     let result = supervisor.watch();
     if result.is_err() {
-        // What kills it may fail for one reason alone, that it is dead.
-        pidfd_send_signal(&watched.pidfd, Signal::KILL).ok();
+        watched.end();
         waitid(WaitId::PidFd(watched.pidfd.as_fd()), WaitIdOptions::EXITED).ok();
     }
     if let Some(terminal) = &mut supervisor.terminal {
@@ -327,8 +340,7 @@ impl Supervisor<'_> {
                 self.order(Order::Continue)
             }
             Some(Due::Kill) => {
-                // It fails only for a box that has just ended by itself.
-                pidfd_send_signal(&self.watched.pidfd, Signal::KILL).ok();
+                self.watched.end();
                 Ok(())
             }
             None => Ok(()),

@@ -66,6 +66,23 @@ pub fn clone3(flags: CloneFlags, cgroup: Option<BorrowedFd<'_>>) -> Result<Child
     }
 }
 
+/// fork(2), with a descriptor for the child: [`clone3`] without namespaces, for where that call is refused.
+///
+/// The caller must have a single thread, and must not have reaped the child in between (it cannot have).
+///
+/// # Errors
+/// The errno of fork(2) or pidfd_open(2).
+pub fn fork_with_pidfd() -> Result<Child, Errno> {
+    match super::process::fork()? {
+        super::process::Fork::Child => Ok(Child::Inside),
+        super::process::Fork::Parent { child } => {
+            let pid = rustix::process::Pid::from_raw(child).ok_or(Errno::SRCH)?;
+            let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+            Ok(Child::Outside { pid: child, pidfd })
+        }
+    }
+}
+
 /// Marks every descriptor from `first` on close-on-exec.
 ///
 /// # Errors

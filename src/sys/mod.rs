@@ -13,7 +13,7 @@ mod seal;
 mod seccomp;
 
 pub use argv::erase_arguments;
-pub use clone::{Child, CloneFlags, clone3, close_range_cloexec};
+pub use clone::{Child, CloneFlags, clone3, close_range_cloexec, fork_with_pidfd};
 pub use file::read_proc;
 pub use landlock::landlock_abi;
 pub use memory::forget_code;
