@@ -4,7 +4,7 @@
 //! $XDG_STATE_HOME/agentbox/sessions/ID/          mode 0700, locked (flock) while the run lives
 //!     session.json                               the record; written beside and renamed
 //!     layers/N/upper, layers/N/work              one overlay layer a writable root
-//! $XDG_STATE_HOME/agentbox/sessions/.spare/      the emptied directories of a session that changed nothing
+//! $XDG_STATE_HOME/agentbox/sessions/.spare[-N]/  the emptied directories of sessions that changed nothing
 //! ```
 //! Nothing here follows a symlink below the state directory.
 
@@ -26,8 +26,10 @@ const NEW: &str = ".new-";
 pub(super) const GONE: &str = ".gone-";
 
 /// The emptied skeleton of a session that changed nothing, for the next one with a single root: to make it again and to
-/// delete it again would take as long as the rest of a launch. Invisible, and never more than one.
-const SPARE: &str = ".spare";
+/// delete it again would take as long as the rest of a launch. Invisible, and never more than these: as many runs at a
+/// time find one.
+const SPARES: [&str; 8] =
+    [".spare", ".spare-1", ".spare-2", ".spare-3", ".spare-4", ".spare-5", ".spare-6", ".spare-7"];
 /// What a mount leaves in its work directory, in the order in which it can be deleted.
 const USUAL_WORK: [(&str, AtFlags); 4] = [
     ("work/work/incompat/volatile/dirty", AtFlags::empty()),
@@ -206,10 +208,12 @@ impl Store {
     /// Takes the spare skeleton, which a rename gives to one process alone, as the session that is being made, and
     /// empties what the last mount left in it.
     fn take_spare(&self, staged: &str) -> Result<Option<OwnedFd>, Unusable> {
-        match rustix::fs::renameat_with(&self.sessions, SPARE, &self.sessions, staged, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
-            // None is there; a file system without such a rename never gets one.
-            Err(_) => return Ok(None),
+        let take = |spare: &&str| {
+            rustix::fs::renameat_with(&self.sessions, *spare, &self.sessions, staged, RenameFlags::NOREPLACE).is_ok()
+        };
+        // A file system without such a rename never gets one.
+        if !SPARES.iter().any(|spare| take(&spare)) {
+            return Ok(None);
         }
         let ready = || -> Result<OwnedFd, Unusable> {
             let lock = rustix::fs::openat(&self.sessions, staged, DIRECTORY, Mode::empty())?;
@@ -272,7 +276,7 @@ impl Store {
             .map_err(|errno| StoreError::io("list", &self.dir, errno))?;
         // Names that are not text are none of ours.
         let names = dir.into_iter().filter_map(|name| name.name.into_string().ok());
-        Ok(names.filter(|name| name != SPARE).collect())
+        Ok(names.filter(|name| !SPARES.contains(&name.as_str())).collect())
     }
 
     /// The session that `selector` names by its id or a unique prefix of it; without one, the latest session of this
@@ -372,9 +376,10 @@ impl Session {
     /// Deletes the session of this process, as one that changed nothing, or keeps its empty directories for the next.
     pub fn spare(self) -> Result<(), StoreError> {
         if self.layers.len() == 1 {
-            let spared =
-                rustix::fs::renameat_with(&self.sessions, &self.id, &self.sessions, SPARE, RenameFlags::NOREPLACE);
-            if spared.is_ok() {
+            let (from, to) = (&self.sessions, &self.sessions);
+            let give =
+                |spare: &&str| rustix::fs::renameat_with(from, &self.id, to, *spare, RenameFlags::NOREPLACE).is_ok();
+            if SPARES.iter().any(|spare| give(&spare)) {
                 // Nothing of this run may stay in it. It fails when somebody took the spare already and cleared it.
                 rustix::fs::unlinkat(&self.lock, RECORD, AtFlags::empty()).ok();
                 return Ok(());

@@ -101,7 +101,18 @@ fn inject_as(place: &Place, mode: &str, call: &str, tampering: &str) -> (Output,
     command.args(["sh", "-c", whole, &place.text("ref")]);
     let output = place.finish(command, b"");
     let lines = std::fs::read_to_string(&trace).unwrap_or_default();
-    let hits = lines.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect();
+    // strace writes a call in two lines when another process is heard in between: its arguments stand in the first.
+    let mut begun = BTreeMap::new();
+    let mut hits = Vec::new();
+    for line in lines.lines() {
+        let pid = line.split(' ').next().unwrap_or_default();
+        if let Some(first) = line.strip_suffix("<unfinished ...>") {
+            begun.insert(pid, first);
+        } else if line.contains("(INJECTED)") {
+            let first = begun.get(pid).filter(|_| line.contains(" resumed>")).copied().unwrap_or_default();
+            hits.push(format!("{first}{line}"));
+        }
+    }
     (output, hits)
 }
 
