@@ -1,6 +1,6 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
+use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
 use crate::profile::Origin;

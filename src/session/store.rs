@@ -212,7 +212,7 @@ impl Store {
             rustix::fs::renameat_with(&self.sessions, *spare, &self.sessions, staged, RenameFlags::NOREPLACE).is_ok()
         };
         // A file system without such a rename never gets one.
-        if !SPARES.iter().any(|spare| take(&spare)) {
+        if !SPARES.iter().any(|spare| take(spare)) {
             return Ok(None);
         }
         let ready = || -> Result<OwnedFd, Unusable> {
