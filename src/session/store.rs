@@ -212,7 +212,7 @@ impl Store {
             rustix::fs::renameat_with(&self.sessions, *spare, &self.sessions, staged, RenameFlags::NOREPLACE).is_ok()
         };
         // A file system without such a rename never gets one.
-        if !SPARES.iter().any(|spare| take(spare)) {
+        if !SPARES.iter().any(take) {
             return Ok(None);
         }
         let ready = || -> Result<OwnedFd, Unusable> {
@@ -378,8 +378,8 @@ impl Session {
         if self.layers.len() == 1 {
             let (from, to) = (&self.sessions, &self.sessions);
             let give =
-                |spare: &&str| rustix::fs::renameat_with(from, &self.id, to, *spare, RenameFlags::NOREPLACE).is_ok();
-            if SPARES.iter().any(|spare| give(&spare)) {
+                |spare: &str| rustix::fs::renameat_with(from, &self.id, to, spare, RenameFlags::NOREPLACE).is_ok();
+            if SPARES.iter().any(|spare| give(spare)) {
                 // Nothing of this run may stay in it. It fails when somebody took the spare already and cleared it.
                 rustix::fs::unlinkat(&self.lock, RECORD, AtFlags::empty()).ok();
                 return Ok(());
