@@ -56,7 +56,9 @@ impl Place {
         for (file, content) in [("home/.ssh/id", "key\n"), ("other/f", "other\n"), ("ro/f", "ro\n"), ("p/f", "f\n")] {
             place.write(file, content);
         }
-        fs::copy(support::program(), place.dir.join("bin/agentbox")).unwrap();
+        // By another process: a descriptor of this one, open for writing, would be inherited by what other threads start.
+        let copied = Command::new("cp").arg(support::program()).arg(place.dir.join("bin/agentbox")).status().unwrap();
+        assert!(copied.success());
         place
     }
 
@@ -448,8 +450,8 @@ fn an_interrupt_and_a_stop_reach_the_command_alone() {
     let program = support::program();
     let words = [&[program.as_str()], TIER, &["-q", "--", "sh", "-c"]].concat();
     let mut command = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
-    command
-        .push_str(" 'trap \"echo got INT\" INT; trap \"echo went on\" CONT; echo up; while :; do sleep 0.1; done'\n");
+    // No fork in the loop: one that is stopped on its way would hold the shell.
+    command.push_str(" 'trap \"echo got INT\" INT; trap \"echo went on\" CONT; echo up; while :; do read x; done'\n");
     let mut shell = Pty::shell();
     shell.send(&command);
     shell.expect("up\r\n");

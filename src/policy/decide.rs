@@ -1,10 +1,11 @@
 //! The only judge: path and access in, decision out. Plan, `why` and `explain` rest on it.
 
-use super::names::{Inside, NameVerdict, Scratch};
+use super::names::{NameVerdict, Scratch};
 use super::{Effect, Entry, EntryKind, Policy};
 use crate::path::{Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
 use serde::Serialize;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -216,24 +217,23 @@ impl Policy {
         }
         let root_len = entry.path.as_os_str().len();
         let bytes = path.as_os_str().as_bytes();
-        let mut scratch = Scratch::default();
-        let mut inside = Inside::default();
         let mut frozen = None;
-        // Component by component, exactly as the scan descends.
-        let ends = (root_len + 1..bytes.len()).filter(|&at| bytes[at] == b'/').chain([bytes.len()]);
-        for end in ends.filter(|&end| end > root_len) {
-            let last = end == bytes.len();
-            let (verdict, below) = self.names.judge(inside, &bytes[..end], root_len, true, &mut scratch);
+        let decided = self.names.along(bytes, root_len, true, &mut Scratch::default(), |verdict, _, last| {
+            frozen = None;
             match verdict {
-                NameVerdict::Hidden(rule) => return self.hidden(rule, path, access),
+                NameVerdict::Hidden(rule) => return ControlFlow::Break(self.hidden(rule, path, access)),
                 NameVerdict::Through(_) if last && access == Access::Read => {
-                    return self.allowed(entry, path, access, "holds only what is granted below it");
+                    let rule = "holds only what is granted below it";
+                    return ControlFlow::Break(self.allowed(entry, path, access, rule));
                 }
-                NameVerdict::Through(rule) if last => return self.hidden(rule, path, access),
+                NameVerdict::Through(rule) if last => return ControlFlow::Break(self.hidden(rule, path, access)),
                 NameVerdict::Frozen(rule) => frozen = Some(rule),
-                NameVerdict::Visible | NameVerdict::Through(_) => frozen = None,
+                NameVerdict::Visible | NameVerdict::Through(_) => {}
             }
-            inside = below;
+            ControlFlow::Continue(())
+        });
+        if let Some(decided) = decided {
+            return decided;
         }
         match (access, &entry.kind, frozen) {
             (Access::Read, _, _) => self.allowed(entry, path, access, "inside a root"),

@@ -7,6 +7,7 @@
 use crate::path::pattern::{Pattern, PatternError, PatternSet};
 use crate::profile::Origin;
 use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -135,6 +136,29 @@ impl NameRules {
             }
         }
         (verdict, below)
+    }
+
+    /// Judges a path component by component, as the scan descends, until `each` breaks off. It is told the verdict, what
+    /// holds inside, and whether this is the last component, which is a directory if `dir` says so.
+    pub fn along<B>(
+        &self,
+        path: &[u8],
+        root_len: usize,
+        dir: bool,
+        scratch: &mut Scratch,
+        mut each: impl FnMut(NameVerdict, Inside, bool) -> ControlFlow<B>,
+    ) -> Option<B> {
+        let mut inside = Inside::default();
+        let slashes = (root_len + 1..path.len()).filter(|&at| path[at] == b'/');
+        for end in slashes.chain([path.len()]).filter(|&end| end > root_len) {
+            let last = end == path.len();
+            let (verdict, below) = self.judge(inside, &path[..end], root_len, dir || !last, scratch);
+            if let ControlFlow::Break(found) = each(verdict, below, last) {
+                return Some(found);
+            }
+            inside = below;
+        }
+        None
     }
 
     fn verdict(&self, inside: Inside, hits: &[usize]) -> NameVerdict {

@@ -1,6 +1,6 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
+use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
 use crate::profile::Origin;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -125,18 +126,10 @@ impl RecordJudge {
             return true;
         }
         let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
-        let mut inside = Inside::default();
-        let mut scratch = self.scratch.borrow_mut();
-        let ends = (root_len + 1..bytes.len()).filter(|&at| bytes[at] == b'/').chain([bytes.len()]);
-        for end in ends.filter(|&end| end > root_len) {
-            let is_dir = dir || end < bytes.len();
-            let (verdict, below) = self.names.judge(inside, &bytes[..end], root_len, is_dir, &mut scratch);
-            if matches!(verdict, NameVerdict::Hidden(_)) {
-                return true;
-            }
-            inside = below;
-        }
-        false
+        let hidden = self.names.along(bytes, root_len, dir, &mut self.scratch.borrow_mut(), |verdict, _, _| {
+            if matches!(verdict, NameVerdict::Hidden(_)) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        hidden.is_some()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::path::{self, Found, Kind, ScanNotice, Verdict, is_at_or_below};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -204,17 +205,12 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
 /// What the name rules know inside the directory at `path`, or `None` when the way there is hidden.
 fn inside_at(policy: &Policy, entry: &Entry, path: &Path) -> Option<Inside> {
     let (root_len, bytes) = (entry.path.as_os_str().len(), path.as_os_str().as_bytes());
-    let mut scratch = Scratch::default();
     let mut inside = Inside::default();
-    let ends = (root_len + 1..bytes.len()).filter(|&at| bytes[at] == b'/').chain([bytes.len()]);
-    for end in ends.filter(|&end| end > root_len) {
-        let (verdict, below) = policy.names.judge(inside, &bytes[..end], root_len, true, &mut scratch);
-        if matches!(verdict, NameVerdict::Hidden(_)) {
-            return None;
-        }
+    let hidden = policy.names.along(bytes, root_len, true, &mut Scratch::default(), |verdict, below, _| {
         inside = below;
-    }
-    Some(inside)
+        if matches!(verdict, NameVerdict::Hidden(_)) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    hidden.is_none().then_some(inside)
 }
 
 fn scan(

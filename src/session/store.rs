@@ -208,11 +208,11 @@ impl Store {
     /// Takes the spare skeleton, which a rename gives to one process alone, as the session that is being made, and
     /// empties what the last mount left in it.
     fn take_spare(&self, staged: &str) -> Result<Option<OwnedFd>, Unusable> {
-        let take = |spare: &str| {
-            rustix::fs::renameat_with(&self.sessions, spare, &self.sessions, staged, RenameFlags::NOREPLACE).is_ok()
+        let take = |spare: &&str| {
+            rustix::fs::renameat_with(&self.sessions, *spare, &self.sessions, staged, RenameFlags::NOREPLACE).is_ok()
         };
         // A file system without such a rename never gets one.
-        if !SPARES.iter().any(|spare| take(spare)) {
+        if !SPARES.iter().any(take) {
             return Ok(None);
         }
         let ready = || -> Result<OwnedFd, Unusable> {
