@@ -74,6 +74,10 @@ fn mounts() -> BTreeSet<String> {
     table.lines().map(str::to_owned).collect()
 }
 
+/// Places of the test programs, of which another may be running beside this one.
+const OF_TESTS: [&str; 5] =
+    [super::place::PREFIX, "agentbox-process-", "agentbox-tier-", "agentbox-check.", "agentbox-resolve-"];
+
 /// Names in the shared temporary directories that speak of agentbox, but for the places of the tests themselves.
 fn temporary() -> BTreeSet<String> {
     ["/tmp", "/var/tmp", "/dev/shm"]
@@ -81,7 +85,7 @@ fn temporary() -> BTreeSet<String> {
         .flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten())
         .filter(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            name.contains("agentbox") && !name.starts_with(super::place::PREFIX)
+            name.contains("agentbox") && !OF_TESTS.iter().any(|prefix| name.starts_with(prefix))
         })
         .map(|entry| entry.path().display().to_string())
         .collect()
