@@ -113,8 +113,11 @@ fn inject_as(place: &Place, mode: &str, call: &str, tampering: &str) -> (Output,
         if let Some(first) = line.strip_suffix("<unfinished ...>") {
             begun.insert(pid, first);
         } else if line.contains("(INJECTED)") {
-            let first = begun.get(pid).filter(|_| line.contains(" resumed>")).copied().unwrap_or_default();
-            hits.push(format!("{first}{line}"));
+            let whole = line.split_once(" resumed>").and_then(|(_, rest)| {
+                let first: &str = begun.get(pid)?;
+                Some(format!("{}{rest}", first.trim_end()))
+            });
+            hits.push(whole.unwrap_or_else(|| line.to_owned()));
         }
     }
     (output, hits)
