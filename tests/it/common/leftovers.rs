@@ -75,8 +75,15 @@ fn mounts() -> BTreeSet<String> {
 }
 
 /// Places of the test programs, of which another may be running beside this one.
-const OF_TESTS: [&str; 5] =
-    [super::place::PREFIX, "agentbox-process-", "agentbox-tier-", "agentbox-check.", "agentbox-resolve-"];
+const OF_TESTS: [&str; 7] = [
+    super::place::PREFIX,
+    "agentbox-process-",
+    "agentbox-tier-",
+    "agentbox-check.",
+    "agentbox-resolve-",
+    "agentbox-doctor-",
+    "agentbox-review-",
+];
 
 /// Names in the shared temporary directories that speak of agentbox, but for the places of the tests themselves.
 fn temporary() -> BTreeSet<String> {
