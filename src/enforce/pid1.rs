@@ -153,20 +153,23 @@ impl<'a> Init<'a> {
         kept.extend(self.terminal.as_ref().map(AsFd::as_fd));
         // At once, not at the command's end: a reader of its output waits until the last writer has closed it, and a
         // descriptor of the void's FUSE connection here would keep it alive past its server.
-        sys::close_all_but(&kept, || {
-            sys::forget_code();
-            self.watch()
-        })
+        sys::close_all_but(&kept, || self.watch())
     }
 
     fn watch(&self) -> Infallible {
         let mut state = State::default();
+        let mut waits_long = false;
         loop {
             let mut ready = [
                 PollFd::new(&self.child_signals, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.channel, PollFlags::IN),
             ];
-            match poll(&mut ready, None) {
+            match poll(&mut ready, (!waits_long).then_some(&sys::SHORT_WAIT)) {
+                Ok(0) => {
+                    // Not before: after a short command the code would be fetched again at once.
+                    waits_long = true;
+                    sys::forget_code();
+                }
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => self.end(1),
             }

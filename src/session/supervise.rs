@@ -8,7 +8,7 @@ use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
 use crate::enforce::wire::{self, Ended, Failure, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
 use std::os::fd::{AsFd, OwnedFd};
@@ -153,12 +153,18 @@ struct Supervisor<'a> {
     last: Option<Last>,
 }
 
+fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
+    match left {
+        Some(left) if (left.tv_sec, left.tv_nsec) < (wait.tv_sec, wait.tv_nsec) => left,
+        _ => wait,
+    }
+}
+
 impl Supervisor<'_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
-        // The box sets itself up meanwhile, and then this process does nothing for as long as the command runs.
-        sys::forget_code();
         let mut channel_open = true;
+        let mut waits_long = false;
         loop {
             let mut ready = [
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
@@ -167,7 +173,14 @@ impl Supervisor<'_> {
             ];
             // A channel that is closed is always ready: not to be asked again.
             let asked = if channel_open { 3 } else { 2 };
-            match poll(&mut ready[..asked], self.limit.left().as_ref()) {
+            let left = self.limit.left();
+            let time = if waits_long { left } else { Some(sooner(left, sys::SHORT_WAIT)) };
+            match poll(&mut ready[..asked], time.as_ref()) {
+                Ok(0) if !waits_long => {
+                    // Not before: a short command's launcher would fetch its code again at once.
+                    waits_long = true;
+                    sys::forget_code();
+                }
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }

@@ -8,6 +8,9 @@ unsafe extern "C" {
     static etext: u8;
 }
 
+/// A process that has waited this long is likely to wait on.
+pub const SHORT_WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
 /// Gives back the pages of the code: they are the file's, and come again from there when they are needed. For a process
 /// that is about to wait for long.
 pub fn forget_code() {

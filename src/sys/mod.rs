@@ -16,7 +16,7 @@ pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec, fork_with_pidfd};
 pub use file::read_proc;
 pub use landlock::landlock_abi;
-pub use memory::forget_code;
+pub use memory::{SHORT_WAIT, forget_code};
 pub use mount::{MountAttr, mount_setattr};
 pub use net::loopback_up;
 pub use process::{Fork, close_all_but, default_disposition, exit_now, fork, kill};
