@@ -10,8 +10,16 @@ use std::process::Command;
 
 const SUBCOMMANDS: [&str; 8] = ["run", "explain", "why", "diff", "discard", "sessions", "doctor", "profile"];
 
+fn program() -> PathBuf {
+    std::env::var_os("AGENTBOX_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_agentbox").into(), PathBuf::from)
+}
+
 fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    // An ordinary user may not be able to read the checkout: scripts/check hands a copy.
+    static COPY: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    COPY.get_or_init(|| {
+        std::env::var_os("AGENTBOX_TEST_SOURCE").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+    })
 }
 
 fn read(name: &str) -> String {
@@ -33,7 +41,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 }
 
 fn agentbox(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentbox")).args(args).output().unwrap();
+    let output = Command::new(program()).args(args).output().unwrap();
     assert!(output.status.success(), "agentbox {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -196,7 +204,7 @@ impl Project {
 
     /// Stages and names of the steps that `explain` prints, each once, in the order of the first.
     fn steps(&self, flags: &[&str]) -> Vec<(String, String)> {
-        let output = Command::new(env!("CARGO_BIN_EXE_agentbox"))
+        let output = Command::new(program())
             .args(["explain", "--json"])
             .args(flags)
             .args(["--", "true"])

@@ -43,10 +43,12 @@ impl Place {
                 std::os::unix::fs::chown(dir.join(part), Some(65_534), Some(65_534)).unwrap();
             }
         }
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_agentbox"));
+        let given = std::env::var_os("AGENTBOX_TEST_BIN").map(PathBuf::from);
+        let program = given.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_agentbox").into());
         fs::copy(&program, dir.join("bin/agentbox")).unwrap();
-        // Cargo builds the examples before the tests.
-        fs::copy(program.with_file_name("examples").join("deny_syscall"), dir.join("bin/deny_syscall")).unwrap();
+        // Cargo builds the examples before the tests, beside the program; scripts/check puts all in one directory.
+        let examples = if given.is_some() { program.clone() } else { program.with_file_name("examples").join("x") };
+        fs::copy(examples.with_file_name("deny_syscall"), dir.join("bin/deny_syscall")).unwrap();
         Place { dir, user }
     }
 
@@ -96,6 +98,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // An overlay's work directory has mode 000.
+        Command::new("chmod").args(["-R", "u+rwX"]).arg(&self.dir).status().ok();
         fs::remove_dir_all(&self.dir).ok();
     }
 }

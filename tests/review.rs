@@ -17,6 +17,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// A directory of this test alone, gone with it.
+fn program() -> PathBuf {
+    std::env::var_os("AGENTBOX_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_agentbox").into(), PathBuf::from)
+}
+
 struct Temp(PathBuf);
 
 impl Temp {
@@ -663,7 +667,7 @@ struct Cli<'a>(&'a Temp);
 
 impl Cli<'_> {
     fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let run = Command::new(env!("CARGO_BIN_EXE_agentbox"))
+        let run = Command::new(program())
             .args(args)
             .current_dir(self.0.root())
             .env("XDG_STATE_HOME", self.0.0.join("xdg"))
@@ -724,7 +728,7 @@ fn the_command_line() {
     // Nobody reads on: no error, no panic.
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     drop(reader);
-    let mut closed = Command::new(env!("CARGO_BIN_EXE_agentbox"));
+    let mut closed = Command::new(program());
     closed.args(["sessions", "--json"]).env("XDG_STATE_HOME", temp.0.join("xdg")).stdout(writer);
     let closed = closed.output().unwrap();
     assert!(closed.status.success() && closed.stderr.is_empty(), "{closed:?}");
