@@ -47,6 +47,13 @@ impl Failure {
         self
     }
 
+    /// The hint that an error of a room below may have.
+    #[must_use]
+    pub fn hinted(mut self, hint: Option<String>) -> Failure {
+        self.hints.extend(hint);
+        self
+    }
+
     /// Prints the error and its hints to stderr, once, here.
     pub(super) fn report(&self) -> ExitCode {
         // A newline in a name must not forge a line of ours.

@@ -176,7 +176,7 @@ impl PolicyArgs {
         for grant in &self.grant {
             let text = text("--grant", grant, status)?;
             let grant = literal_grant(text).map_or_else(|| parse_grant(text), Ok);
-            let grant = grant.map_err(|err| with_hint(bad("--grant", &err), err.hint()))?;
+            let grant = grant.map_err(|err| bad("--grant", &err).hinted(err.hint()))?;
             fs.grant.push(Written::new(grant, origin("--grant")));
         }
         fs.home = word::<HomeMode>("--home", self.home.as_deref(), status)?;
@@ -198,7 +198,7 @@ impl PolicyArgs {
             let Some((key, value)) = limit.split_once('=') else {
                 return Err(bad("--limit", &format!("`{limit}` is not KEY=VALUE")));
             };
-            out.limits.set(key, value, origin("--limit")).map_err(|err| with_hint(bad("--limit", &err), err.hint()))?;
+            out.limits.set(key, value, origin("--limit")).map_err(|err| bad("--limit", &err).hinted(err.hint()))?;
         }
         for variable in &self.env {
             self.variable(variable, &mut out, status)?;
@@ -212,8 +212,7 @@ impl PolicyArgs {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
-        check_variable(name)
-            .map_err(|err| with_hint(Failure::new(status, anyhow::anyhow!("--env: {err}")), err.hint()))?;
+        check_variable(name).map_err(|err| Failure::new(status, anyhow::anyhow!("--env: {err}")).hinted(err.hint()))?;
         match value {
             Some(value) => {
                 out.environment.set.insert(name.into(), Written::new(value.into(), origin("--env")));
@@ -252,17 +251,10 @@ fn own_dirs(env: &Env, facts: &Facts) -> Vec<PathBuf> {
     dirs
 }
 
-fn with_hint(failure: Failure, hint: Option<String>) -> Failure {
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
-}
-
 pub(super) fn load(status: Status) -> impl Fn(crate::profile::LoadError) -> Failure {
     move |err| {
         let hint = err.hint();
-        with_hint(Failure::new(status, err), hint)
+        Failure::new(status, err).hinted(hint)
     }
 }
 
@@ -279,7 +271,7 @@ fn glob(flag: &str, value: &OsStr, status: Status) -> Result<String, Failure> {
     if crate::path::identity(Path::new(text)).is_ok() {
         return Ok(text.to_owned());
     }
-    check_glob(text).map_err(|err| with_hint(Failure::new(status, anyhow::anyhow!("{flag}: {err}")), err.hint()))?;
+    check_glob(text).map_err(|err| Failure::new(status, anyhow::anyhow!("{flag}: {err}")).hinted(err.hint()))?;
     Ok(text.to_owned())
 }
 
@@ -299,8 +291,8 @@ fn word<T: crate::profile::Word>(
     status: Status,
 ) -> Result<Option<Written<T>>, Failure> {
     let Some(text) = value else { return Ok(None) };
-    let value = parse_word(text)
-        .map_err(|err| with_hint(Failure::new(status, anyhow::anyhow!("{flag}: {err}")), err.hint()))?;
+    let value =
+        parse_word(text).map_err(|err| Failure::new(status, anyhow::anyhow!("{flag}: {err}")).hinted(err.hint()))?;
     Ok(Some(Written::new(value, origin(flag))))
 }
 

@@ -7,11 +7,7 @@ use std::path::Path;
 /// A store error as the user's: the status of a usage error, and the remedy.
 pub fn failure(err: StoreError) -> Failure {
     let hint = err.hint();
-    let failure = Failure::new(Status::USAGE, err);
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Failure::new(Status::USAGE, err).hinted(hint)
 }
 
 /// The store, where there is one. Looking makes none.

@@ -217,11 +217,7 @@ fn injected(env: &Env) -> Result<Option<Injected>, Failure> {
 
 fn failure(err: RunError) -> Failure {
     let hint = err.hint();
-    let failure = Failure::new(Status::REFUSED, err);
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Failure::new(Status::REFUSED, err).hinted(hint)
 }
 
 fn failure_of_store(err: crate::session::StoreError) -> Failure {

@@ -42,16 +42,13 @@ impl Sealed {
 
 fn refused(name: &OsStr, errno: Errno) -> Failure {
     let name = Path::new(name).display();
-    match errno {
-        Errno::NOENT => {
-            let text = format!("command not found inside the box: {name}");
-            Failure { kind: FailureKind::NotFound, text, hints: Vec::new() }
-        }
-        errno => {
-            let text = format!("cannot execute {name}: {errno}");
-            Failure { kind: FailureKind::CannotExecute, text, hints: Vec::new() }
-        }
-    }
+    let kind = FailureKind::of_exec(errno);
+    let text = if kind == FailureKind::NotFound {
+        format!("command not found inside the box: {name}")
+    } else {
+        format!("cannot execute {name}: {errno}")
+    };
+    Failure { kind, text, hints: Vec::new() }
 }
 
 /// Where the command may lie: itself if it has a slash, else each directory of the box's own PATH.
