@@ -250,9 +250,9 @@ impl Writer<'_> {
             Writer { nodes, entries: vec![Entries::default(); nodes.len()], out: BpfProgram::with_capacity(256) };
         let wanted = wanted(nodes, calls);
         let foreign = writer.push(RETURN, foreign);
-        for id in 0..nodes.len() {
-            if wanted[id] != Wanted::default() || id == default {
-                writer.node(id, wanted[id]);
+        for (id, &wanted) in wanted.iter().enumerate() {
+            if wanted != Wanted::default() || id == default {
+                writer.node(id, wanted);
             }
         }
         writer.search(calls, writer.entries[default].unloaded);
