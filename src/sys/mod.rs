@@ -15,8 +15,8 @@ mod vfork;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec, fork_with_pidfd};
-pub use file::read_proc;
-pub use landlock::landlock_abi;
+pub use file::{read_proc, read_proc_record};
+pub use landlock::{landlock_abi, landlock_allow, landlock_restrict};
 pub use memory::{SHORT_WAIT, forget_code};
 pub use mount::{MountAttr, mount_setattr};
 pub use net::loopback_up;
