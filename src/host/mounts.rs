@@ -1,5 +1,6 @@
 //! The mount table, read once: which mounts lie below a root.
 
+use crate::path::is_at_or_below;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -97,7 +98,7 @@ fn unescape(field: &[u8]) -> PathBuf {
 
 /// The mounts strictly below `root`, each once, topmost last.
 pub fn below<'a>(mounts: &'a [Mount], root: &'a Path) -> impl Iterator<Item = &'a Mount> {
-    mounts.iter().filter(move |mount| mount.at != root && mount.at.starts_with(root))
+    mounts.iter().filter(move |mount| is_at_or_below(&mount.at, root) && mount.at != root)
 }
 
 #[cfg(test)]

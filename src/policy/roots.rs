@@ -133,7 +133,7 @@ impl<'a> Roots<'a> {
             .entries
             .iter()
             .map(|(_, entry)| entry)
-            .filter(|entry| path.starts_with(&entry.path))
+            .filter(|entry| is_at_or_below(path, &entry.path))
             .max_by_key(|entry| entry.path.as_os_str().len());
         deepest.is_some_and(|entry| matches!(entry.kind, EntryKind::Rw | EntryKind::Scratch))
     }
@@ -231,7 +231,7 @@ impl<'a> Roots<'a> {
         let path = cwd.path.as_path();
         let mut roots = self.entries.iter().map(|(_, entry)| entry).filter(|entry| entry.kind.is_root());
         let writable = |entry: &Entry| matches!(entry.kind, EntryKind::Rw | EntryKind::Scratch);
-        if roots.clone().any(writable) || roots.any(|root| path.starts_with(&root.path)) {
+        if roots.clone().any(writable) || roots.any(|root| is_at_or_below(path, &root.path)) {
             return Ok(());
         }
         let origin = Origin::BuiltIn("the working directory".into());
@@ -240,7 +240,7 @@ impl<'a> Roots<'a> {
 
     /// Does a root of the user's hold `path`?
     pub fn covers(&self, path: &Path) -> bool {
-        self.entries.iter().any(|(_, entry)| entry.kind.is_root() && path.starts_with(&entry.path))
+        self.entries.iter().any(|(_, entry)| entry.kind.is_root() && is_at_or_below(path, &entry.path))
     }
 
     pub fn toolchain(&mut self, found: Resolved) {

@@ -44,10 +44,10 @@ struct NameJudge<'a> {
 
 impl<'a> NameJudge<'a> {
     fn new(policy: &'a Policy, entry: &Entry, from: &Path, mounts: &[&Mount], live: bool) -> NameJudge<'a> {
-        let below = |path: &&Path| *path != from && is_at_or_below(path, from);
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let entries: HashSet<Vec<u8>> =
-            policy.entries.iter().map(|other| other.path.as_path()).filter(below).map(bytes).collect();
+        // There are as many judges as roots: each must look at its own entries only.
+        let entries: HashSet<Vec<u8>> = policy.entries_below(from).map(|other| bytes(&other.path)).collect();
+        let below = |path: &&Path| is_at_or_below(path, from) && *path != from;
         let mounts = mounts.iter().map(|mount| mount.at.as_path()).filter(below).map(bytes);
         NameJudge {
             policy,
