@@ -13,6 +13,7 @@ mod probe;
 mod root;
 mod seal;
 mod seccomp;
+mod shorten;
 mod verify;
 mod whiteout;
 pub mod wire;

@@ -12,6 +12,7 @@ mod net;
 mod process;
 mod seal;
 mod seccomp;
+mod vfork;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec, fork_with_pidfd};
@@ -24,3 +25,4 @@ pub use net::loopback_up;
 pub use process::{Fork, close_all_but, default_disposition, every_signal, exit_now, fork, kill};
 pub use seal::{borrow_if_open, drop_bounding, keep_open};
 pub use seccomp::{FilterAction, filter_can};
+pub use vfork::{note_signal, take_noted_signal, vfork};
