@@ -5,9 +5,10 @@
 //! by component, so that they cannot disagree.
 
 use crate::path::pattern::{Pattern, PatternError, PatternSet};
-use crate::profile::Origin;
+use crate::profile::{Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -36,7 +37,7 @@ pub enum Rank {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRule {
-    pub text: String,
+    pub text: Text,
     /// Matches this very path instead of a glob.
     pub literal: bool,
     pub effect: Effect,
@@ -69,7 +70,7 @@ pub enum NameVerdict {
 #[derive(Debug, Clone, Default)]
 pub struct NameRules {
     pub rules: Vec<NameRule>,
-    pub build_dirs: Vec<String>,
+    pub build_dirs: Vec<Text>,
     weights: Vec<u16>,
     set: PatternSet,
     build: PatternSet,
@@ -87,17 +88,17 @@ pub struct Scratch {
 impl NameRules {
     /// # Errors
     /// The first pattern that does not compile.
-    pub fn new(rules: Vec<NameRule>, build_dirs: Vec<String>) -> Result<NameRules, PatternError> {
+    pub fn new(rules: Vec<NameRule>, build_dirs: Vec<Text>) -> Result<NameRules, PatternError> {
         let compile = |rule: &NameRule| {
-            if rule.literal { Pattern::literal(rule.text.as_ref()) } else { Pattern::parse(&rule.text) }
+            if rule.literal { Pattern::literal(Path::new(&*rule.text)) } else { Pattern::parse(rule.text.clone()) }
         };
         let patterns = rules.iter().map(compile).collect::<Result<Vec<_>, _>>()?;
-        let build = build_dirs.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let build = build_dirs.iter().map(|text| Pattern::parse(text.clone())).collect::<Result<Vec<_>, _>>()?;
         Ok(NameRules {
             weights: patterns.iter().map(Pattern::weight).collect(),
-            set: PatternSet::new(&patterns),
-            build: PatternSet::new(&build),
-            through: PatternSet::new(&ways(&rules)?),
+            set: PatternSet::new(patterns),
+            build: PatternSet::new(build),
+            through: PatternSet::new(ways(&rules)?),
             rules,
             build_dirs,
         })
@@ -216,12 +217,16 @@ impl NameRules {
 fn ways(rules: &[NameRule]) -> Result<Vec<Pattern>, PatternError> {
     let mut out = Vec::new();
     for rule in rules.iter().filter(|rule| matches!(rule.effect, Effect::GrantRo | Effect::GrantRw)) {
-        let mut text = rule.text.as_str();
+        let mut text = &*rule.text;
         while let Some((parent, _)) = text.rsplit_once('/') {
             let name = parent.rsplit('/').next().unwrap_or_default();
             // A wildcard alone names no directory that would have to exist.
             if !matches!(name, "" | "*" | "**") {
-                out.push(if rule.literal { Pattern::literal(parent.as_ref())? } else { Pattern::parse(parent)? });
+                out.push(if rule.literal {
+                    Pattern::literal(parent.as_ref())?
+                } else {
+                    Pattern::parse(parent.to_owned())?
+                });
             }
             text = parent;
         }
@@ -235,7 +240,7 @@ mod tests {
 
     fn rules(list: &[(&str, Effect, Rank)]) -> NameRules {
         let rule = |(text, effect, rank): &(&str, Effect, Rank)| NameRule {
-            text: (*text).into(),
+            text: text.to_string().into(),
             literal: false,
             effect: *effect,
             rank: *rank,

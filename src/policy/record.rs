@@ -3,7 +3,7 @@
 use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
-use crate::profile::Origin;
+use crate::profile::{Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ pub struct Record<'a> {
     /// Entries with name rules, and hidden paths: bytes, for a path need not be UTF-8.
     roots: Vec<(Cow<'a, [u8]>, bool)>,
     rules: Vec<Group<'a>>,
-    build_dirs: Cow<'a, [String]>,
+    build_dirs: Cow<'a, [Text]>,
 }
 
 /// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
@@ -57,7 +57,7 @@ impl<'a> Group<'a> {
     fn list(rules: &'a [NameRule]) -> Vec<Group<'a>> {
         let mut groups: Vec<Group<'a>> = Vec::new();
         for rule in rules {
-            let text = (Cow::Borrowed(rule.text.as_str()), line(&rule.origin));
+            let text = (Cow::Borrowed(&*rule.text), line(&rule.origin));
             match groups.last_mut().filter(|group| group.takes(rule)) {
                 Some(group) => group.rules.push(text),
                 None => groups.push(Group {
@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
             if let Origin::Profile { line, .. } | Origin::Repository { line, .. } = &mut origin {
                 *line = at;
             }
-            NameRule { text: text.into_owned(), literal, effect, rank, origin }
+            NameRule { text: text.into_owned().into(), literal, effect, rank, origin }
         })
     }
 }
@@ -140,13 +140,13 @@ mod tests {
     #[test]
     fn rules_come_back_as_they_were() {
         let rule = |text: &str, effect, origin| NameRule {
-            text: text.into(),
+            text: text.to_owned().into(),
             literal: false,
             effect,
             rank: Rank::Profile,
             origin,
         };
-        let profile = |file: &str, line| Origin::Profile { file: file.into(), line };
+        let profile = |file: &str, line| Origin::Profile { file: file.to_owned().into(), line };
         let rules = [
             rule("a", Effect::Hide, profile("x", 1)),
             rule("b", Effect::Hide, profile("x", 2)),

@@ -193,7 +193,7 @@ impl<'a> Roots<'a> {
             .map(|(_, entry)| entry.path.clone())
             .collect();
         for rule in self.literals.clone().into_iter().filter(|rule| rule.literal) {
-            let path = PathBuf::from(&rule.text);
+            let path = PathBuf::from(&*rule.text);
             let below = hidden.iter().any(|hide| path.starts_with(hide) && path != *hide);
             let (true, Ok((id, kind))) = (below, identity(&path)) else { continue };
             let file = if kind == FileType::Directory { Kind::Dir } else { Kind::File };
@@ -288,7 +288,13 @@ impl<'a> Roots<'a> {
         let Some(path) = self.existing(text, origin) else { return };
         self.as_path.push((rank, text.to_owned()));
         if let Some(text) = path.to_str() {
-            self.literals.push(NameRule { text: text.into(), literal: true, effect, rank, origin: origin.clone() });
+            self.literals.push(NameRule {
+                text: text.to_owned().into(),
+                literal: true,
+                effect,
+                rank,
+                origin: origin.clone(),
+            });
         }
     }
 
