@@ -58,8 +58,8 @@ pub(super) fn surroundings(env: &Env) -> Surroundings {
 fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failure> {
     let injected = injected(env)?;
     let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
-    let policy = resolved.policy;
-    let plan = compile(&policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
+    let mut policy = resolved.policy;
+    let plan = compile(&mut policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
     // Opened before the run, so that a report that cannot be written is known before anything happened.
     let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {

@@ -127,13 +127,8 @@ impl Policy {
             }
             (EntryKind::Hide, _) => {
                 let origin = entry.origin.to_string();
-                self.denied(
-                    path.into(),
-                    access,
-                    &format!("hidden by {origin}"),
-                    &origin,
-                    Some(flag("--grant", path, "")),
-                )
+                let why = format!("hidden by {}", entry.hidden_by());
+                self.denied(path.into(), access, &why, &origin, Some(flag("--grant", path, "")))
             }
             (EntryKind::Rw | EntryKind::Ro, _) => self.in_root(entry, path, access),
             (EntryKind::Scratch, _) => self.allowed(entry, path, access, "scratch root"),
@@ -253,7 +248,8 @@ impl Policy {
 
     fn in_read_only(&self, entry: &Entry, path: &Path) -> Decision {
         let origin = entry.origin.to_string();
-        let rule = format!("inside the read-only root {}", entry.path.display());
+        let why = entry.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        let rule = format!("inside the read-only root {}{why}", entry.path.display());
         self.denied(path.into(), Access::Write, &rule, &origin, Some(flag("--rw", path, "")))
     }
 

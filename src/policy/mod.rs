@@ -2,6 +2,7 @@
 //!
 //! This room resolves what the profile room read against the host's facts. It makes nothing and runs nothing.
 
+mod alias;
 mod decide;
 mod environment;
 mod error;
@@ -12,6 +13,7 @@ mod record;
 mod resolve;
 mod roots;
 mod scan;
+mod second;
 mod tier;
 mod toolchain;
 
@@ -24,6 +26,7 @@ pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
 pub use record::Record;
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
+pub use second::{Originals, second_names};
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::Origin;
@@ -85,6 +88,16 @@ pub struct Entry {
     pub file: Option<Kind>,
     /// What the policy was resolved against: the mount is refused when something else stands there later.
     pub id: Option<FileId>,
+}
+
+impl Entry {
+    /// The rule of a hidden path, and what the path has to do with it where its name does not say.
+    pub fn hidden_by(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{}: {why}", self.origin),
+            None => self.origin.to_string(),
+        }
+    }
 }
 
 /// TCP ports that Landlock allows; empty means any. Only with the host's network.

@@ -138,6 +138,16 @@ impl NameRules {
         (verdict, below)
     }
 
+    /// Does the command line grant this very name? Then the user asked for it, whatever else it is a name of.
+    pub fn is_asked_for(&self, path: &[u8], root_len: usize, scratch: &mut Scratch) -> bool {
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        scratch
+            .hits
+            .iter()
+            .map(|&hit| &self.rules[hit])
+            .any(|rule| rule.rank == Rank::CommandLine && matches!(rule.effect, Effect::GrantRo | Effect::GrantRw))
+    }
+
     /// Judges a path component by component, as the scan descends, until `each` breaks off. It is told the verdict, what
     /// holds inside, and whether this is the last component, which is a directory if `dir` says so.
     pub fn along<B>(

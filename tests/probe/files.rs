@@ -22,6 +22,11 @@ pub const TRIES: &[Try] = &[
     ("rmdir", |a| attempt(libc::SYS_unlinkat, &[CWD, c(&a[0]).as_ptr() as usize, libc::AT_REMOVEDIR as usize])),
     ("mkdir", |a| attempt(libc::SYS_mkdirat, &[CWD, c(&a[0]).as_ptr() as usize, 0o755])),
     ("rename", |a| two(libc::SYS_renameat2, &a[0], &a[1])),
+    ("exchange", |a| {
+        let (from, to) = (c(&a[0]), c(&a[1]));
+        let args = [CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, libc::RENAME_EXCHANGE as usize];
+        attempt(libc::SYS_renameat2, &args)
+    }),
     ("link", |a| two(libc::SYS_linkat, &a[0], &a[1])),
     ("symlink", |a| {
         let (to, at) = (c(&a[0]), c(&a[1]));

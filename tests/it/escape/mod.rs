@@ -8,6 +8,7 @@ mod mounts;
 mod names;
 mod proc;
 mod roots;
+mod second_names;
 mod sockets;
 mod syscalls;
 mod terminal;
