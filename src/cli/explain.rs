@@ -2,7 +2,7 @@ use super::policy::PolicyArgs;
 use super::{Env, Failure, Status, out};
 use crate::host::Facts;
 use crate::plan::{self, Plan};
-use crate::policy::{Entry, EntryKind, Policy, Section, links_outside, second_names, survey};
+use crate::policy::{Entry, EntryKind, Policy, Section, hide_sockets, links_outside, second_names, survey};
 use crate::profile::Mode;
 use std::ffi::OsString;
 
@@ -31,6 +31,7 @@ pub(super) fn compile(
     command: Vec<OsString>,
     status: Status,
 ) -> Result<Plan, Failure> {
+    hide_sockets(policy);
     let mut surveys: Vec<(usize, Vec<Section>)> = Vec::new();
     for (index, entry) in policy.entries.iter().enumerate().filter(|(_, entry)| entry.kind.has_names()) {
         let sections = survey(policy, entry, &facts.mounts, bound(policy, entry)).map_err(|errno| {

@@ -107,7 +107,8 @@ impl Policy {
             }
         }
         let decision = self.decide(path, access);
-        let in_root = || !self.without_mounts() && self.entry_at(path).is_some_and(|entry| entry.kind.has_names());
+        let shown = |entry: &Entry| entry.kind.has_names() || entry.kind == EntryKind::System;
+        let in_root = || !self.without_mounts() && self.entry_at(path).is_some_and(shown);
         if decision.allowed && kind == Some(Kind::Socket) && in_root() {
             // A bind mount would let it through, so it is masked there; behind an overlay nobody listens.
             let why = "a socket of the host";
@@ -128,7 +129,8 @@ impl Policy {
             (EntryKind::Hide, _) => {
                 let origin = entry.origin.to_string();
                 let why = format!("hidden by {}", entry.hidden_by());
-                self.denied(path.into(), access, &why, &origin, Some(flag("--grant", path, "")))
+                let remedy = if entry.file == Some(Kind::Socket) { "--socket" } else { "--grant" };
+                self.denied(path.into(), access, &why, &origin, Some(flag(remedy, path, "")))
             }
             (EntryKind::Rw | EntryKind::Ro, _) => self.in_root(entry, path, access),
             (EntryKind::Scratch, _) => self.allowed(entry, path, access, "scratch root"),

@@ -14,6 +14,7 @@ mod resolve;
 mod roots;
 mod scan;
 mod second;
+mod sockets;
 mod tier;
 mod toolchain;
 
@@ -27,6 +28,7 @@ pub use record::Record;
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
 pub use second::{Originals, second_names};
+pub use sockets::hide_sockets;
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::Origin;

@@ -193,7 +193,17 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
             findings: Findings::default(),
         };
         if !section.unavailable {
-            section.dir = matches!(path::identity(&mount.at), Ok((_, FileType::Directory)));
+            let kind = path::identity(&mount.at).map(|(_, kind)| kind);
+            section.dir = kind == Ok(FileType::Directory);
+            if live && kind == Ok(FileType::Socket) {
+                section.findings.found.push(Found {
+                    path: mount.at.clone(),
+                    kind: Some(Kind::Socket),
+                    link: false,
+                    linked: None,
+                    rule: Finding::Socket,
+                });
+            }
             match section.dir.then(|| scan(policy, entry, &mount.at, inside, &places, live)) {
                 Some(Ok(findings)) => section.findings = findings,
                 Some(Err(errno)) => {
