@@ -1,5 +1,6 @@
 //! Tricks to get out, each with its positive twin. `docs/escapes.md` lists every test of this module.
 
+mod around;
 mod caps;
 mod descriptors;
 mod found;
