@@ -19,7 +19,8 @@ pub struct Settings<'a> {
     pub policy: &'a Policy,
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
 }
 
 /// Why a run did not begin, or could not be watched.
@@ -97,11 +98,13 @@ impl Finished {
         let Some(session) = &self.session else { return Ok(Vec::new()) };
         // Most runs change nothing that a rule would have to be asked about.
         let judge_of_run = OnceCell::new();
-        let hidden = |path: &Path, dir: bool| {
-            let hides = judge_of_run.get_or_init(|| judge(&session.record().policy));
-            hides(path, dir)
+        let judge = || judge_of_run.get_or_init(|| judge(&session.record().policy));
+        let read = |layer| {
+            let mut found = changes::read(layer, &|path, dir| judge().hides(path, dir))?;
+            found.remark_obeyed(|path| judge().obeyed(path));
+            Ok(found)
         };
-        session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
+        session.layers().iter().map(read).collect()
     }
 
     /// Writes the end of the run down; a session that changed nothing is gone.
