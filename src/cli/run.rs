@@ -3,7 +3,7 @@ use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
 use crate::enforce::{Injected, Surroundings};
-use crate::policy::{Access, Policy};
+use crate::policy::{Access, Policy, sweep};
 use crate::profile::{DiffStyle, Mode};
 use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
@@ -15,6 +15,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Run a command in the box
 ///
@@ -67,6 +68,7 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
     if !args.quiet {
         before(policy, &plan.notices, &args.command);
     }
+    let since = SystemTime::now();
     let settings =
         Settings { plan: &plan, policy, state_dir: env.state_dir(), injected, around: &|| surroundings(env) };
     let finished = run_box(&settings).map_err(failure)?;
@@ -92,6 +94,7 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
+    report.planted = sweep(policy, &resolved.facts.mounts, since);
     settle(args, policy, finished, status, &mut report);
     if let Some(file) = report_file {
         write_report(file, &report);

@@ -32,6 +32,8 @@ pub enum Verdict<S> {
 pub trait Judge {
     type State: Copy;
     type Rule;
+    /// The directory whose entries are judged next.
+    fn enter(&mut self, _: BorrowedFd<'_>) {}
     /// `ino` is the inode number as the listing has it: of two names of one file it is the same, yet it need not be the
     /// number that stat(2) gives (overlays, mount points).
     fn judge(
@@ -146,6 +148,7 @@ fn read_one<J: Judge>(
     todo: &mut Vec<Pending<J::State>>,
 ) -> Result<(), Errno> {
     let dir_len = path.len();
+    judge.enter(fd.as_fd());
     let mut entries = RawDir::new(fd, buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;

@@ -15,6 +15,7 @@ mod roots;
 mod scan;
 mod second;
 mod sockets;
+mod sweep;
 mod tier;
 mod toolchain;
 
@@ -29,6 +30,7 @@ pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
 pub use second::{Originals, second_names};
 pub use sockets::hide_sockets;
+pub use sweep::sweep;
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::Origin;

@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use std::cell::OnceCell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
