@@ -7,7 +7,7 @@ use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What one run was and how it ended. `--report` writes it; `version` grows when a field changes its meaning.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct RunReport<'a> {
     policy: &'a Policy,
     plan: &'a Plan,
     session: Option<String>,
+    /// Names of live roots that the host obeys later and that were made during the run, each with its rule.
+    pub planted: Vec<(PathBuf, String)>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
     /// Status and words of a command that did not run.
@@ -35,7 +37,16 @@ fn layer_name(layer: Layer) -> &'static str {
 impl<'a> RunReport<'a> {
     pub fn new(policy: &'a Policy, plan: &'a Plan, outcome: &Outcome, session: Option<String>) -> RunReport<'a> {
         let outcome = outcome.clone();
-        RunReport { outcome, counts: None, policy, plan, session, reached: Vec::new(), refused: None }
+        RunReport {
+            outcome,
+            counts: None,
+            policy,
+            plan,
+            session,
+            planted: Vec::new(),
+            reached: Vec::new(),
+            refused: None,
+        }
     }
 
     /// The command never ran: why, and the status that said so.
@@ -89,6 +100,7 @@ impl<'a> RunReport<'a> {
             "lost": plan.lost,
             "limits": limits,
             "reached": self.reached,
+            "planted": self.planted.iter().map(|(path, rule)| json!({ "path": shown(path), "rule": rule })).collect::<Vec<_>>(),
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
             "changes": self.counts,
@@ -107,7 +119,10 @@ impl<'a> RunReport<'a> {
 
     /// What is said at the end: grants of this run alone, and layers that were given up.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> = self.planted.iter().take(TOLD).map(planted).collect();
+        if let Some(more @ 1..) = self.planted.len().checked_sub(TOLD) {
+            lines.push(format!("agentbox: and {more} more that the host obeys later: --report lists them"));
+        }
         if !self.policy.granted.is_empty() {
             lines.push(format!("agentbox: granted for this run: {}", one_line(&self.policy.granted.join(", "))));
         }
@@ -119,6 +134,14 @@ impl<'a> RunReport<'a> {
         lines.extend(held(&self.plan.seal).iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
         lines
     }
+}
+
+/// So many planted names are told; the rest is counted.
+const TOLD: usize = 20;
+
+fn planted((path, rule): &(PathBuf, String)) -> String {
+    let path = shown(path);
+    format!("agentbox: made or changed during the run, and the host obeys it later: {path}: {}", one_line(rule))
 }
 
 /// What holds the limits that the command line gave, where no cgroup does.
