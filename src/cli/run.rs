@@ -56,6 +56,7 @@ pub(super) fn surroundings(env: &Env) -> Surroundings {
 }
 
 fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failure> {
+    let since = std::time::SystemTime::now();
     let injected = injected(env)?;
     let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
     let policy = resolved.policy;
@@ -65,10 +66,11 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
     if !args.quiet {
         before(&policy, &plan.notices, &args.command);
     }
-    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
+    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around, since };
     let finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
     report.ran_into(finished.reached, &plan);
+    report.guarded(&finished.notes);
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {

@@ -4,7 +4,7 @@ use super::one_line;
 use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges, Reached};
+use crate::session::{Counts, LayerChanges, Note, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -22,6 +22,8 @@ pub struct RunReport {
     held: Vec<String>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
+    /// What the guard had to do, and what it could not.
+    guard: Vec<String>,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -63,6 +65,8 @@ impl RunReport {
             "lost": plan.lost,
             "limits": limits,
             "reached": [],
+            "hidden_during_run": [],
+            "unguarded": [],
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
         });
@@ -75,6 +79,7 @@ impl RunReport {
             lost: plan.lost.clone(),
             held: held(&plan.seal),
             reached: Vec::new(),
+            guard: Vec::new(),
         }
     }
 
@@ -95,6 +100,25 @@ impl RunReport {
             self.reached.push(format!("limit of {processes} processes reached"));
         }
         self.value["reached"] = json!(self.reached);
+    }
+
+    /// Names that were hidden while the command ran, and what was not guarded.
+    pub fn guarded(&mut self, notes: &[Note]) {
+        const SHOWN: usize = 3;
+        let (hidden, unguarded): (Vec<&Note>, Vec<&Note>) =
+            notes.iter().partition(|note| matches!(note, Note::Hidden(_)));
+        let path = |note: &&Note| if let Note::Hidden(path) = note { Some(shown(path)) } else { None };
+        let hidden: Vec<String> = hidden.iter().filter_map(path).collect();
+        let unguarded: Vec<String> = unguarded.iter().map(|note| note.to_string()).collect();
+        if !hidden.is_empty() {
+            let more = hidden.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let first = hidden[..hidden.len().min(SHOWN)].join(", ");
+            self.guard.push(format!("made or replaced by the host, and hidden during the run: {first}{more}"));
+        }
+        self.guard.extend(unguarded.iter().cloned());
+        self.value["hidden_during_run"] = json!(hidden);
+        self.value["unguarded"] = json!(unguarded);
     }
 
     /// Nothing was changed, so no session was kept.
@@ -125,6 +149,7 @@ impl RunReport {
         }
         lines.extend(self.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
         lines.extend(self.held.iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
+        lines.extend(self.guard.iter().map(|line| format!("agentbox: {}", one_line(line))));
         lines
     }
 }
