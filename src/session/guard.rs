@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 /// The roots whose names were judged at the launch alone, and how each hides one. None without mounts.
 pub(super) fn setup<'a>(settings: &Settings<'a>, layers: &[LayerDirs]) -> Setup<'a> {
     let Settings { plan, policy, .. } = *settings;
-    let named = |at: &Path| {
-        policy.entry(at).filter(|entry| entry.kind.has_names() && entry.file == Some(Kind::Dir))
-    };
+    let named = |at: &Path| policy.entry(at).filter(|entry| entry.kind.has_names() && entry.file == Some(Kind::Dir));
     let root = |step: &RootStep| {
         let (at, id, bound, hides) = if let RootStep::Bind { at, id, writable, .. } = step {
             (at, id, true, Hides::Mask { writable: *writable })

@@ -1,11 +1,11 @@
 //! One run: session layers, signals, terminal, launch, wait.
 
 use super::changes::{self, ChangesError};
+use super::guard;
 use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
-use super::guard;
 use super::{Counts, Layer, LayerChanges, NewSession, Note, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;

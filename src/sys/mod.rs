@@ -10,6 +10,7 @@ mod mount;
 mod namespace;
 mod net;
 mod process;
+mod sched;
 mod seal;
 mod seccomp;
 
@@ -22,5 +23,6 @@ pub use mount::{MountAttr, mount_setattr};
 pub use namespace::owning_user_namespace;
 pub use net::loopback_up;
 pub use process::{Fork, close_all_but, default_disposition, exit_now, fork, kill};
+pub use sched::short_turns;
 pub use seal::{borrow_if_open, drop_bounding, keep_open};
 pub use seccomp::{FilterAction, filter_can};

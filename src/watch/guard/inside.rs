@@ -1,7 +1,7 @@
 //! The box's own view of the roots, and the ways to hide a name in it: a mask over it, or a removal through the overlay,
 //! of which the kernel makes a whiteout in the session layer.
 
-use super::watcher::{Descriptors, Job, or_dot};
+use super::watcher::{Descriptors, Job, holds, or_dot};
 use super::{Hides, Root};
 use crate::path::{FileId, open_plain};
 use crate::sys::{self, MountAttr};
@@ -33,6 +33,8 @@ pub(super) enum Done {
     Already,
     /// No such name any more.
     Gone,
+    /// The overlay remembers that there was no such name, or no directory to it, and may forget that any time.
+    Later,
 }
 
 type Result<T> = std::result::Result<T, (&'static str, Errno)>;
@@ -123,14 +125,14 @@ impl<'a> Inside<'a> {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
             let dir = match open_plain(self.roots[job.root].as_fd(), or_dot(&job.dir), flags, resolve) {
                 Ok(dir) => dir,
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Done::Gone),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(self.not_seen(job)),
                 Err(errno) => return Err(("open its directory", errno)),
             };
             let name = Path::new(&job.name);
             let target = match openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
                 Ok(target) => target,
                 Err(Errno::NOENT) if done == Done::Hidden => return Ok(done),
-                Err(Errno::NOENT) => return self.absent(&dir, name, hides),
+                Err(Errno::NOENT) => return self.absent(&dir, job, hides),
                 Err(errno) => return Err(("open", errno)),
             };
             if is_mount(target.as_fd()).or_else(at("statx"))? {
@@ -156,12 +158,17 @@ impl<'a> Inside<'a> {
         Ok(done)
     }
 
-    /// A name that is not there for the box. In an overlay that may be because it was looked up before it existed: the
-    /// kernel remembers that for a while, and shows the name when it forgot. Making it and removing it leaves a
-    /// whiteout if, and only if, the host has it.
-    fn absent(&self, dir: &OwnedFd, name: &Path, hides: &Hides) -> Result<Done> {
+    /// Does the host have what the box does not see? An overlay remembers a look-up that found nothing.
+    fn not_seen(&self, job: &Job) -> Done {
+        if holds(self.descriptors.hosts[job.root].as_fd(), &job.dir, &job.name) { Done::Later } else { Done::Gone }
+    }
+
+    /// A name that is not there for the box, while its directory is. Making it and removing it leaves a whiteout if, and
+    /// only if, the host has it.
+    fn absent(&self, dir: &OwnedFd, job: &Job, hides: &Hides) -> Result<Done> {
+        let name = Path::new(&job.name);
         if matches!(hides, Hides::Mask { .. }) {
-            return Ok(Done::Gone);
+            return Ok(self.not_seen(job));
         }
         match mknodat(dir, name, FileType::RegularFile, Mode::empty(), 0) {
             Ok(()) => unlinkat(dir, name, AtFlags::empty()).map(|()| Done::Hidden).or_else(at("unlink")),

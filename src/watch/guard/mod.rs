@@ -63,7 +63,11 @@ pub struct Setup<'a> {
 
 enum Stage<'a> {
     /// For the command to run, and then for a while.
-    Waiting { setup: Setup<'a>, mount_namespace: OwnedFd, due: Option<Instant> },
+    Waiting {
+        setup: Setup<'a>,
+        mount_namespace: OwnedFd,
+        due: Option<Instant>,
+    },
     Here(Box<Watcher<'a>>),
     Away(Process),
     Off,
@@ -155,6 +159,10 @@ impl<'a> Guard<'a> {
     /// The box is gone. Ends the guard's process, and with it the last hold on the box's mounts.
     #[must_use]
     pub fn end(mut self) -> Vec<Note> {
+        if matches!(self.stage, Stage::Away(_)) {
+            // One that ended by itself is told of, if only now.
+            self.attend();
+        }
         if let Stage::Away(process) = &mut self.stage {
             process.end();
             process.hear(&mut self.notes);

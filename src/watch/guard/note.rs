@@ -31,7 +31,9 @@ impl std::fmt::Display for Note {
                  the first that is not (raise the sysctl fs.inotify.max_user_watches)",
                 first.display()
             ),
-            Note::Open { path, why } => write!(f, "{}: appeared during the run and was not hidden: {why}", path.display()),
+            Note::Open { path, why } => {
+                write!(f, "{}: appeared during the run and was not hidden: {why}", path.display())
+            }
             Note::Off(why) => write!(f, "names that appear during the run are not hidden: {why}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::inside::{Done, Inside};
 use super::note::{self, Note};
-use super::watcher::{Reach, Watcher};
+use super::watcher::{Job, Reach, Watcher};
 use crate::sys::{self, Child};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -15,9 +15,16 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Notes that are told in one run.
 const MOST_NOTES: usize = 1000;
+
+/// How long the guard's turns on a processor are: whoever replaces a file waits for none, and neither should this.
+const TURN: Duration = Duration::from_micros(100);
+/// Names that wait until the overlay can see them, and how often it is asked.
+const MOST_LATER: usize = 256;
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// The process, as the supervisor holds it. Ended when dropped.
 #[derive(Debug)]
@@ -118,6 +125,8 @@ fn settle(channel: BorrowedFd<'_>) -> Result<(), Errno> {
         sys::exit_now(0);
     }
     rustix::thread::set_name(c"agentbox-guard")?;
+    // A kernel that knows no turns has longer windows.
+    sys::short_turns(TURN).ok();
     setpgid(None, None)
 }
 
@@ -126,12 +135,19 @@ fn work(watcher: &mut Watcher<'_>, mut inside: Inside<'_>, channel: BorrowedFd<'
     watcher.reach = Reach::WorkingDirectory;
     let descriptors = Rc::clone(watcher.descriptors());
     let mut told = HashSet::new();
+    let mut later: Vec<Job> = Vec::new();
     loop {
-        for job in std::mem::take(&mut watcher.jobs) {
+        let again = if later.is_empty() { Vec::new() } else { std::mem::take(&mut later) };
+        for job in std::mem::take(&mut watcher.jobs).into_iter().chain(again) {
             let hides = watcher.setup().roots[job.root].hides.clone();
             let note = match inside.hide(&job, &hides) {
                 Ok(Done::Hidden) => Note::Hidden(watcher.is_hidden(&job)),
                 Ok(Done::Already | Done::Gone) => continue,
+                Ok(Done::Later) if later.len() < MOST_LATER => {
+                    later.push(job);
+                    continue;
+                }
+                Ok(Done::Later) => Note::Open { path: watcher.is_hidden(&job), why: "too many at once".into() },
                 Err((doing, errno)) => {
                     let path = watcher.is_hidden(&job);
                     Note::Open { path, why: format!("{doing}: {errno}") }
@@ -150,8 +166,12 @@ fn work(watcher: &mut Watcher<'_>, mut inside: Inside<'_>, channel: BorrowedFd<'
         }
         let mut ready =
             [PollFd::new(&descriptors.inotify, PollFlags::IN), PollFd::from_borrowed_fd(channel, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut ready, watcher.has_work().then_some(&now)) {
+        let wait = match (watcher.has_work(), later.is_empty()) {
+            (true, _) => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+            (false, false) => Some(AGAIN),
+            (false, true) => None,
+        };
+        match poll(&mut ready, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return format!("poll: {errno}"),
         }

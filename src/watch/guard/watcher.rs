@@ -158,9 +158,7 @@ impl<'a> Watcher<'a> {
             }
             hosts.push(host);
             uppers.push(match &root.hides {
-                Hides::Whiteout { upper } => {
-                    Some(open_dir(rustix::fs::CWD, upper, ResolveFlags::empty()).map_err(at)?)
-                }
+                Hides::Whiteout { upper } => Some(open_dir(rustix::fs::CWD, upper, ResolveFlags::empty()).map_err(at)?),
                 Hides::Mask { .. } => None,
             });
         }
@@ -339,7 +337,9 @@ impl<'a> Watcher<'a> {
         let (verdict, below) = self.setup.names.judge(inside, &absolute, root_len, dir, &mut self.scratch);
         match verdict {
             NameVerdict::Hidden(_) => Judged::Hidden,
-            NameVerdict::Visible | NameVerdict::Frozen(_) | NameVerdict::Through(_) => Judged::Visible(self.intern(below)),
+            NameVerdict::Visible | NameVerdict::Frozen(_) | NameVerdict::Through(_) => {
+                Judged::Visible(self.intern(below))
+            }
         }
     }
 
@@ -496,7 +496,7 @@ fn open_dir(dir: BorrowedFd<'_>, path: &Path, resolve: ResolveFlags) -> Result<O
 }
 
 /// Does the tree at a descriptor hold this name?
-fn holds(tree: BorrowedFd<'_>, dir: &Path, name: &OsStr) -> bool {
+pub(super) fn holds(tree: BorrowedFd<'_>, dir: &Path, name: &OsStr) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     open_plain(tree, or_dot(dir), flags, ResolveFlags::BENEATH)
         .and_then(|dir| statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW))
@@ -509,9 +509,10 @@ fn most_with_build() -> usize {
     let limit = rustix::fs::open(LIMIT, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).and_then(|file| {
         let mut text = [0; 32];
         let length = rustix::io::read(&file, &mut text)?;
-        Ok(text[..length].iter().filter(|byte| byte.is_ascii_digit()).fold(0, |all, digit| {
-            usize::saturating_mul(all, 10).saturating_add(usize::from(digit - b'0'))
-        }))
+        Ok(text[..length]
+            .iter()
+            .filter(|byte| byte.is_ascii_digit())
+            .fold(0, |all, digit| usize::saturating_mul(all, 10).saturating_add(usize::from(digit - b'0'))))
     });
     limit.unwrap_or(8192) / 2
 }
