@@ -53,25 +53,25 @@ pub const TRIES: &[Try] = &[
 /// longest), and how the last try went.
 fn spin(args: &[String]) -> Answer {
     let mut seen = std::collections::HashMap::<String, (Instant, Instant)>::new();
-    let (mut tries, mut reads, mut last) = (0_u64, 0_u64, String::new());
-    loop {
+    let (mut tries, mut reads) = (0_u64, 0_u64);
+    let last = loop {
         let content = std::fs::read_to_string(&args[1]);
         tries += 1;
         let now = Instant::now();
-        match content {
+        let answer = match content {
             // A file that was just made or emptied tells nothing.
-            Ok(content) if content.is_empty() => last = "empty".into(),
+            Ok(content) if content.is_empty() => "empty".to_owned(),
             Ok(content) => {
                 reads += 1;
-                last = "read".into();
                 seen.entry(content).or_insert((now, now)).1 = now;
+                "read".to_owned()
             }
-            Err(err) => last = format!("{:?}", errno(err)),
-        }
+            Err(err) => format!("{:?}", errno(err)),
+        };
         if tries % 64 == 0 && std::fs::read(&args[0]).is_ok_and(|state| state.starts_with(b"stop")) {
-            break;
+            break answer;
         }
-    }
+    };
     let mut windows = seen.values().map(|(first, end)| (*end - *first).as_micros()).collect::<Vec<_>>();
     windows.sort_unstable();
     let median = windows.get(windows.len() / 2).copied().unwrap_or(0);

@@ -31,7 +31,7 @@ pub(super) enum Done {
     Hidden,
     /// It is hidden already, or is a mount, which the policy judged by itself.
     Already,
-    /// No such name any more.
+    /// No such name any more, or none of the guard's.
     Gone,
     /// The overlay remembers that there was no such name, or no directory to it, and may forget that any time.
     Later,
@@ -137,6 +137,9 @@ impl<'a> Inside<'a> {
             };
             if is_mount(target.as_fd()).or_else(at("statx"))? {
                 return Ok(done);
+            }
+            if job.unsure {
+                return Ok(Done::Gone);
             }
             let is_dir = fstat(&target).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
             // A directory with something in it cannot be removed in one step.

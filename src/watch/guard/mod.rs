@@ -123,7 +123,7 @@ impl<'a> Guard<'a> {
             Stage::Here(watcher) => {
                 watcher.step();
                 self.notes.append(&mut watcher.notes);
-                if !watcher.jobs.is_empty() {
+                if !watcher.jobs.is_empty() || watcher.is_alert() {
                     self.leave();
                 }
             }

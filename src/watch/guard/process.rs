@@ -63,10 +63,9 @@ impl Process {
         }
     }
 
-    /// Did it end by itself?
-    pub fn is_gone(&mut self) -> bool {
-        self.reap(WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-        self.reaped
+    /// Did it end by itself? The channel tells, before the process is gone altogether.
+    pub fn is_gone(&self) -> bool {
+        has_hung_up(self.channel.as_fd())
     }
 
     /// Ends it, and waits until it holds nothing of the box any more.
@@ -74,19 +73,16 @@ impl Process {
         if !self.reaped {
             // It fails for a process that has just ended by itself.
             pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
-            self.reap(WaitIdOptions::EXITED);
+            while matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
+            self.reaped = true;
         }
     }
+}
 
-    fn reap(&mut self, options: WaitIdOptions) {
-        loop {
-            match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
-                Err(Errno::INTR) => {}
-                Ok(Some(_)) | Err(_) => break self.reaped = true,
-                Ok(None) => break,
-            }
-        }
-    }
+fn has_hung_up(channel: BorrowedFd<'_>) -> bool {
+    let mut ready = [PollFd::new(&channel, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ready, Some(&now)).is_ok() && ready[0].revents().contains(PollFlags::HUP)
 }
 
 impl Drop for Process {
@@ -119,9 +115,7 @@ fn guard(mut watcher: Box<Watcher<'_>>, channel: BorrowedFd<'_>) -> Infallible {
 fn settle(channel: BorrowedFd<'_>) -> Result<(), Errno> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let mut hung_up = [PollFd::new(&channel, PollFlags::empty())];
-    poll(&mut hung_up, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    if hung_up[0].revents().contains(PollFlags::HUP) {
+    if has_hung_up(channel) {
         sys::exit_now(0);
     }
     rustix::thread::set_name(c"agentbox-guard")?;
@@ -141,15 +135,19 @@ fn work(watcher: &mut Watcher<'_>, mut inside: Inside<'_>, channel: BorrowedFd<'
         for job in std::mem::take(&mut watcher.jobs).into_iter().chain(again) {
             let hides = watcher.setup().roots[job.root].hides.clone();
             let note = match inside.hide(&job, &hides) {
-                Ok(Done::Hidden) => Note::Hidden(watcher.is_hidden(&job)),
-                Ok(Done::Already | Done::Gone) => continue,
+                Ok(Done::Hidden) => Note::Hidden(watcher.hidden_now(&job)),
+                Ok(Done::Already) => {
+                    watcher.hidden_now(&job);
+                    continue;
+                }
+                Ok(Done::Gone) => continue,
                 Ok(Done::Later) if later.len() < MOST_LATER => {
                     later.push(job);
                     continue;
                 }
-                Ok(Done::Later) => Note::Open { path: watcher.is_hidden(&job), why: "too many at once".into() },
+                Ok(Done::Later) => Note::Open { path: watcher.hidden_now(&job), why: "too many at once".into() },
                 Err((doing, errno)) => {
-                    let path = watcher.is_hidden(&job);
+                    let path = watcher.hidden_now(&job);
                     Note::Open { path, why: format!("{doing}: {errno}") }
                 }
             };
@@ -166,7 +164,7 @@ fn work(watcher: &mut Watcher<'_>, mut inside: Inside<'_>, channel: BorrowedFd<'
         }
         let mut ready =
             [PollFd::new(&descriptors.inotify, PollFlags::IN), PollFd::from_borrowed_fd(channel, PollFlags::empty())];
-        let wait = match (watcher.has_work(), later.is_empty()) {
+        let wait = match (watcher.has_work() || watcher.is_alert(), later.is_empty()) {
             (true, _) => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
             (false, false) => Some(AGAIN),
             (false, true) => None,

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Directories that one step takes on, so that whoever calls it stays responsive.
 const VISITS: usize = 32;
@@ -26,6 +26,8 @@ const VISITS: usize = 32;
 const EVENTS: usize = 4 * 1024;
 /// File times come from a clock that ticks; a name may bear the time of the tick before.
 const TICK: Duration = Duration::from_millis(20);
+/// How long the return of a hidden name is waited for without sleeping.
+const ALERT: Duration = Duration::from_millis(1);
 /// Where the limit of this user's watches stands.
 const LIMIT: &str = "/proc/sys/fs/inotify/max_user_watches";
 
@@ -38,6 +40,8 @@ pub(super) struct Job {
     /// Its directory, relative to the root.
     pub dir: PathBuf,
     pub name: OsString,
+    /// Nobody knows whose it is: it is to be hidden on only if it is hidden now.
+    pub unsure: bool,
 }
 
 /// The descriptors that the guard lives on. Shared, so that they can be kept while all others are closed.
@@ -112,6 +116,8 @@ pub(super) struct Watcher<'a> {
     /// Watches that dependency and build directories may take together with all others.
     most_with_build: usize,
     told_unwatched: bool,
+    /// A hidden name was taken away, as editors do before they put it back. Until then its return is looked out for.
+    alert: Option<Instant>,
     pub jobs: Vec<Job>,
     pub notes: Vec<Note>,
     scratch: Scratch,
@@ -176,6 +182,7 @@ impl<'a> Watcher<'a> {
             first: true,
             most_with_build: most_with_build(),
             told_unwatched: false,
+            alert: None,
             jobs: Vec::new(),
             notes: Vec::new(),
             scratch: Scratch::default(),
@@ -198,6 +205,12 @@ impl<'a> Watcher<'a> {
         !self.todo.is_empty() || !self.todo_build.is_empty()
     }
 
+    /// Is a hidden name away that may be back at any moment?
+    pub fn is_alert(&mut self) -> bool {
+        self.alert = self.alert.filter(|until| Instant::now() < *until);
+        self.alert.is_some()
+    }
+
     /// Takes in what happened, and goes on with the walk a little.
     pub fn step(&mut self) {
         self.read_events();
@@ -215,7 +228,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// A job was done: the name is hidden by now, whoever made it.
-    pub fn is_hidden(&mut self, job: &Job) -> PathBuf {
+    pub fn hidden_now(&mut self, job: &Job) -> PathBuf {
         if let Some(watch) = job.watch {
             self.known.insert((watch, job.name.as_bytes().into()));
         }
@@ -288,6 +301,15 @@ impl<'a> Watcher<'a> {
         let (Some(dir), Some(name)) = (self.dirs.get(&watch), name) else { return };
         let (root, state, path) = (dir.root, dir.state, join(&dir.path, name));
         let is_dir = flags.contains(ReadFlags::ISDIR);
+        if flags.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE)
+            && self.is_known(root, Some(watch), &path, name)
+            && matches!(self.setup.roots[usize::from(root)].hides, Hides::Mask { .. })
+        {
+            self.alert = Some(Instant::now() + ALERT);
+        }
+        if flags.contains(ReadFlags::DELETE) {
+            return;
+        }
         if flags.contains(ReadFlags::MOVED_FROM) {
             let known = self.is_known(root, Some(watch), &path, name);
             self.moved.push(Moved { cookie, root, path: path.into(), dir: is_dir, known });
@@ -301,7 +323,8 @@ impl<'a> Watcher<'a> {
         }
         match self.judge(root, state, &path, is_dir) {
             Judged::Apart => {}
-            Judged::Hidden => self.found(root, Some(watch), &path, name),
+            // One that was moved may have brought its mask along.
+            Judged::Hidden => self.found(root, Some(watch), &path, name, flags.contains(ReadFlags::MOVED_TO)),
             Judged::Visible(state) if is_dir => self.push(Pending { root, state, path: path.into(), all: true }),
             Judged::Visible(_) => {}
         }
@@ -359,8 +382,10 @@ impl<'a> Watcher<'a> {
             || watch.is_some_and(|watch| self.known.contains(&(watch, name.into())))
     }
 
-    /// A name that is to be hidden stands there. Whose is it, and is it hidden already?
-    fn found(&mut self, root: u16, watch: Option<i32>, path: &[u8], name: &[u8]) {
+    /// A name that is to be hidden stands there. Whose is it, and is it hidden already? `older`: it may be from before,
+    /// under another path.
+    fn found(&mut self, root: u16, watch: Option<i32>, path: &[u8], name: &[u8], older: bool) {
+        let mut unsure = false;
         let index = usize::from(root);
         let launched = self.setup.hidden.contains(as_path(&self.absolute(root, path)));
         let dir = as_path(path).parent().unwrap_or(Path::new("")).to_path_buf();
@@ -372,8 +397,10 @@ impl<'a> Watcher<'a> {
                 // What was hidden once is not the command's.
                 if !self.is_known(root, watch, path, name.as_bytes()) {
                     let at = self.setup.roots[index].path.join(&dir);
-                    if self.makers.maker(&at, name) != Maker::Host {
-                        return;
+                    match self.makers.maker(&at, name) {
+                        Maker::Host => {}
+                        Maker::Unknown if older => unsure = true,
+                        Maker::Unknown | Maker::Command => return,
                     }
                 }
             }
@@ -385,7 +412,7 @@ impl<'a> Watcher<'a> {
                 }
             }
         }
-        self.jobs.push(Job { root: index, watch, dir, name: name.to_owned() });
+        self.jobs.push(Job { root: index, watch, dir, name: name.to_owned(), unsure });
     }
 
     /// Watches a directory, then lists it.
@@ -404,7 +431,13 @@ impl<'a> Watcher<'a> {
             let is_dir = match entry.file_type() {
                 FileType::Unknown => statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
                     .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
-                kind => kind == FileType::Directory,
+                kind @ (FileType::Directory
+                | FileType::RegularFile
+                | FileType::Symlink
+                | FileType::Fifo
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice) => kind == FileType::Directory,
             };
             let path = join(path, name);
             match self.judge(*root, *state, &path, is_dir) {
@@ -414,11 +447,13 @@ impl<'a> Watcher<'a> {
                     self.push(Pending { root: *root, state, path: path.into(), all: *all });
                 }
                 Judged::Hidden => {
-                    if let (true, Some(watch)) = (self.is_known(*root, None, &path, name), watch) {
+                    let launched = self.is_known(*root, None, &path, name);
+                    if let (true, Some(watch)) = (launched, watch) {
                         self.known.insert((watch, name.into()));
                     }
-                    if changed {
-                        self.found(*root, watch, &path, name);
+                    // A path that the launch did not find was moved here since, or made.
+                    if changed || !launched {
+                        self.found(*root, watch, &path, name, true);
                     }
                 }
             }
@@ -429,7 +464,7 @@ impl<'a> Watcher<'a> {
     fn changed(&self, dir: BorrowedFd<'_>) -> bool {
         let Ok(stat) = rustix::fs::fstat(dir) else { return true };
         let seconds = Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
-        let changed = SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(stat.st_ctime_nsec as u64);
+        let changed = SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(stat.st_ctime_nsec);
         changed + TICK >= self.setup.since
     }
 
@@ -459,6 +494,7 @@ impl<'a> Watcher<'a> {
         let flags = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
         let result = if build && self.dirs.len() >= self.most_with_build {
