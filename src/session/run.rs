@@ -21,7 +21,8 @@ pub struct Settings<'a> {
     pub policy: &'a Policy,
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
     /// When the search for hidden names began.
     pub since: SystemTime,
 }
@@ -169,18 +170,20 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded
     let signals = Signals::block().map_err(RunError::Signals)?;
     let terminal = Terminal::find();
     let inside = terminal.as_ref().and_then(Terminal::share);
-    let setup = guard::setup(settings, &layers);
     let launched = launch(Launch {
         plan: settings.plan,
         layers: &layers,
         terminal: inside,
         injected: settings.injected,
         around: settings.around,
-        guarded: !setup.roots.is_empty(),
+        guarded: guard::is_wanted(settings),
     })
     .map_err(RunError::Launch)?;
     let Launched { pid, pidfd, channel, group, mount_namespace } = launched;
-    let mut guard = mount_namespace.map_or_else(Guard::none, |namespace| Guard::new(setup, namespace));
+    let mut guard = match mount_namespace {
+        Some(namespace) => Guard::new(|| guard::setup(settings, &layers), namespace),
+        None => Guard::none(),
+    };
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
     let outcome =

@@ -64,7 +64,7 @@ pub struct Setup<'a> {
 enum Stage<'a> {
     /// For the command to run, and then for a while.
     Waiting {
-        setup: Setup<'a>,
+        setup: Box<dyn FnOnce() -> Setup<'a> + 'a>,
         mount_namespace: OwnedFd,
         due: Option<Instant>,
     },
@@ -80,9 +80,9 @@ pub struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// Guards the roots of `setup` in the box with this mount namespace.
-    pub fn new(setup: Setup<'a>, mount_namespace: OwnedFd) -> Guard<'a> {
-        Guard { stage: Stage::Waiting { setup, mount_namespace, due: None }, notes: Vec::new() }
+    /// Guards the roots of `setup`, which is asked for when there is time, in the box with this mount namespace.
+    pub fn new(setup: impl FnOnce() -> Setup<'a> + 'a, mount_namespace: OwnedFd) -> Guard<'a> {
+        Guard { stage: Stage::Waiting { setup: Box::new(setup), mount_namespace, due: None }, notes: Vec::new() }
     }
 
     /// Nothing to guard.
@@ -173,7 +173,7 @@ impl<'a> Guard<'a> {
     fn begin(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Off) {
             Stage::Waiting { setup, mount_namespace, .. } => {
-                match Watcher::new(setup, mount_namespace, Box::new(Unseen)) {
+                match Watcher::new(setup(), mount_namespace, Box::new(Unseen)) {
                     Ok(watcher) => Stage::Here(Box::new(watcher)),
                     Err(why) => {
                         self.notes.push(Note::Off(why));
