@@ -9,7 +9,7 @@ use super::{Hides, Setup};
 use crate::path::{FileId, open_plain, without_trace};
 use crate::policy::{Inside, NameVerdict, Scratch};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, statat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -420,7 +420,7 @@ impl<'a> Watcher<'a> {
         let Pending { root, state, path, all } = pending;
         let Some(fd) = self.open(*root, path) else { return };
         let watch = self.watch(*root, *state, path, fd.as_fd());
-        let changed = *all || self.changed(fd.as_fd());
+        let changed = *all || rustix::fs::fstat(&fd).is_ok_and(|stat| self.is_recent(&stat));
         let mut buffer = vec![MaybeUninit::<u8>::uninit(); 16 * 1024];
         let mut entries = RawDir::new(&fd, &mut buffer);
         while let Some(Ok(entry)) = entries.next() {
@@ -451,8 +451,13 @@ impl<'a> Watcher<'a> {
                     if let (true, Some(watch)) = (launched, watch) {
                         self.known.insert((watch, name.into()));
                     }
-                    // A path that the launch did not find was moved here since, or made.
-                    if changed || !launched {
+                    // A path that the launch did not find was moved here since, or made. One that it found and that
+                    // nobody touched is as it was.
+                    let touched = || {
+                        let stat = statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                        *all || stat.is_ok_and(|stat| self.is_recent(&stat))
+                    };
+                    if !launched || changed && touched() {
                         self.found(*root, watch, &path, name, true);
                     }
                 }
@@ -460,9 +465,9 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Did a name come, go or change in it since the launch hid what it held? No program can set this time.
-    fn changed(&self, dir: BorrowedFd<'_>) -> bool {
-        let Ok(stat) = rustix::fs::fstat(dir) else { return true };
+    /// Was it changed since the launch hid what it found? Making, renaming or linking a name sets this time of the
+    /// directory and of the file, and no program can set it back.
+    fn is_recent(&self, stat: &Stat) -> bool {
         let seconds = Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
         let changed = SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(stat.st_ctime_nsec);
         changed + TICK >= self.setup.since
