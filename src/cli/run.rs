@@ -57,6 +57,7 @@ pub(super) fn surroundings(env: &Env) -> Surroundings {
 }
 
 fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
+    let since = SystemTime::now();
     let injected = injected(env)?;
     let mut resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
     let plan = compile(&mut resolved.policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
@@ -68,12 +69,12 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
     if !args.quiet {
         before(policy, &plan.notices, &args.command);
     }
-    let since = SystemTime::now();
     let settings =
-        Settings { plan: &plan, policy, state_dir: env.state_dir(), injected, around: &|| surroundings(env) };
-    let finished = run_box(&settings).map_err(failure)?;
+        Settings { plan: &plan, policy, state_dir: env.state_dir(), injected, around: &|| surroundings(env), since };
+    let mut finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(policy, &plan, &finished.outcome, finished.session_id().map(str::to_owned));
     report.ran_into(finished.reached);
+    report.guarded(std::mem::take(&mut finished.notes));
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {

@@ -24,7 +24,7 @@ pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
 pub use limits::{Asked, Limits};
-pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
+pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 pub use record::{Record, RecordJudge};
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};

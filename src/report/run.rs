@@ -4,7 +4,7 @@ use super::one_line;
 use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges, Reached};
+use crate::session::{Counts, LayerChanges, Note, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub struct RunReport<'a> {
     pub planted: Vec<(PathBuf, String)>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
+    /// What the guard had to tell.
+    notes: Vec<Note>,
     /// Status and words of a command that did not run.
     refused: Option<(u8, String)>,
 }
@@ -45,6 +47,7 @@ impl<'a> RunReport<'a> {
             session,
             planted: Vec::new(),
             reached: Vec::new(),
+            notes: Vec::new(),
             refused: None,
         }
     }
@@ -64,6 +67,34 @@ impl<'a> RunReport<'a> {
         if let (true, Some(processes)) = (reached.processes, limits.processes) {
             self.reached.push(format!("limit of {processes} processes reached"));
         }
+    }
+
+    /// What the guard had to tell of this run.
+    pub fn guarded(&mut self, notes: Vec<Note>) {
+        self.notes = notes;
+    }
+
+    fn hidden_during_run(&self) -> Vec<String> {
+        let path = |note: &Note| if let Note::Hidden(path) = note { Some(shown(path)) } else { None };
+        self.notes.iter().filter_map(path).collect()
+    }
+
+    fn unguarded(&self) -> Vec<String> {
+        self.notes.iter().filter(|note| !matches!(note, Note::Hidden(_))).map(Note::to_string).collect()
+    }
+
+    fn guard_lines(&self) -> Vec<String> {
+        const SHOWN: usize = 3;
+        let mut lines = Vec::new();
+        let hidden = self.hidden_during_run();
+        if !hidden.is_empty() {
+            let more = hidden.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let first = hidden[..hidden.len().min(SHOWN)].join(", ");
+            lines.push(format!("made or replaced by the host, and hidden during the run: {first}{more}"));
+        }
+        lines.extend(self.unguarded());
+        lines.iter().map(|line| format!("agentbox: {}", one_line(line))).collect()
     }
 
     /// Nothing was changed, so no session was kept.
@@ -101,6 +132,8 @@ impl<'a> RunReport<'a> {
             "limits": limits,
             "reached": self.reached,
             "planted": self.planted.iter().map(|(path, rule)| json!({ "path": shown(path), "rule": rule })).collect::<Vec<_>>(),
+            "hidden_during_run": self.hidden_during_run(),
+            "unguarded": self.unguarded(),
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
             "changes": self.counts,
@@ -132,6 +165,7 @@ impl<'a> RunReport<'a> {
         }
         lines.extend(self.plan.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
         lines.extend(held(&self.plan.seal).iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
+        lines.extend(self.guard_lines());
         lines
     }
 }

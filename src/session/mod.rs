@@ -7,6 +7,7 @@ mod body;
 pub mod changes;
 pub mod diff;
 mod examine;
+mod guard;
 mod hunks;
 mod json;
 mod limit;
@@ -26,6 +27,7 @@ mod tree;
 mod walk;
 
 pub use crate::enforce::Reached;
+pub use crate::watch::guard::Note;
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
 pub use examine::examine;
 pub use osjson::value as os_value;

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 pub const TRIES: &[Try] = &[
     ("open-read", |a| open(&a[0], libc::O_RDONLY)),
@@ -53,7 +54,39 @@ pub const TRIES: &[Try] = &[
     ("openat", |a| openat(number(&a[0]), &a[1])),
     ("exec", |a| std::process::Command::new(&a[0]).status().map(|status| status.to_string()).map_err(errno)),
     ("accesses", accesses),
+    ("spin", spin),
 ];
+
+/// Reads one file again and again, until the content of another says `stop`. Prints how often it tried, how often
+/// content came out, how many different contents, for how many microseconds each was to be had (the median and the
+/// longest), and how the last try went.
+fn spin(args: &[String]) -> Answer {
+    let mut seen = std::collections::HashMap::<String, (Instant, Instant)>::new();
+    let (mut tries, mut reads) = (0_u64, 0_u64);
+    let last = loop {
+        let content = std::fs::read_to_string(&args[1]);
+        tries += 1;
+        let now = Instant::now();
+        let answer = match content {
+            // A file that was just made or emptied tells nothing.
+            Ok(content) if content.is_empty() => "empty".to_owned(),
+            Ok(content) => {
+                reads += 1;
+                seen.entry(content).or_insert((now, now)).1 = now;
+                "read".to_owned()
+            }
+            Err(err) => format!("{:?}", errno(err)),
+        };
+        if tries % 64 == 0 && std::fs::read(&args[0]).is_ok_and(|state| state.starts_with(b"stop")) {
+            break answer;
+        }
+    };
+    let mut windows = seen.values().map(|(first, end)| (*end - *first).as_micros()).collect::<Vec<_>>();
+    windows.sort_unstable();
+    let median = windows.get(windows.len() / 2).copied().unwrap_or(0);
+    let longest = windows.last().copied().unwrap_or(0);
+    Ok(format!("{tries} {reads} {} {median} {longest} {last}", windows.len()))
+}
 
 pub fn errno(err: std::io::Error) -> Errno {
     err.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
