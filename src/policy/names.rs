@@ -139,6 +139,16 @@ impl NameRules {
         (verdict, below)
     }
 
+    /// Does the command line grant this very name? Then the user asked for it, whatever else it is a name of.
+    pub fn is_asked_for(&self, path: &[u8], root_len: usize, scratch: &mut Scratch) -> bool {
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        scratch
+            .hits
+            .iter()
+            .map(|&hit| &self.rules[hit])
+            .any(|rule| rule.rank == Rank::CommandLine && matches!(rule.effect, Effect::GrantRo | Effect::GrantRw))
+    }
+
     /// Judges a path component by component, as the scan descends, until `each` breaks off. It is told the verdict, what
     /// holds inside, and whether this is the last component, which is a directory if `dir` says so.
     pub fn along<B>(
@@ -164,17 +174,12 @@ impl NameRules {
 
     fn verdict(&self, inside: Inside, hits: &[usize]) -> NameVerdict {
         let mut seen: Option<usize> = None;
-        let mut freeze: Option<usize> = None;
+        let freeze = self.freeze(inside, hits);
         for &hit in hits {
             let rule = &self.rules[hit];
             match rule.effect {
                 Effect::HideDotfile if inside.build => {}
-                Effect::Freeze if inside.build && rule.rank > Rank::CommandLine => {}
-                Effect::Freeze => {
-                    if freeze.is_none_or(|best| self.beats(hit, best)) {
-                        freeze = Some(hit);
-                    }
-                }
+                Effect::Freeze => {}
                 Effect::Hide | Effect::HideDotfile | Effect::GrantRo | Effect::GrantRw => {
                     if seen.is_none_or(|best| self.beats(hit, best)) {
                         seen = Some(hit);
@@ -198,6 +203,29 @@ impl NameRules {
             (_, Some(freeze)) => NameVerdict::Frozen(freeze),
             _ => inside.frozen.map_or(NameVerdict::Visible, NameVerdict::Frozen),
         }
+    }
+
+    /// The strongest rule that freezes the name.
+    fn freeze(&self, inside: Inside, hits: &[usize]) -> Option<usize> {
+        let mut best: Option<usize> = None;
+        for &hit in hits {
+            let rule = &self.rules[hit];
+            let holds = rule.effect == Effect::Freeze && (!inside.build || rule.rank <= Rank::CommandLine);
+            if holds && best.is_none_or(|best| self.beats(hit, best)) {
+                best = Some(hit);
+            }
+        }
+        best
+    }
+
+    /// Does the host obey what stands at this very name, whether it is shown or hidden? The rule that says so, unless a
+    /// grant of a higher rank lets the command write it.
+    pub fn obeyed(&self, inside: Inside, path: &[u8], root_len: usize, scratch: &mut Scratch) -> Option<usize> {
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        let freeze = self.freeze(inside, &scratch.hits)?;
+        let lifts =
+            |&hit: &usize| self.rules[hit].effect == Effect::GrantRw && self.rules[hit].rank < self.rules[freeze].rank;
+        (!scratch.hits.iter().any(lifts)).then_some(freeze)
     }
 
     fn beats(&self, challenger: usize, best: usize) -> bool {

@@ -1,6 +1,6 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
+use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
 use crate::profile::{Origin, Text};
@@ -118,10 +118,32 @@ impl Record<'_> {
 }
 
 impl RecordJudge {
+    /// The rule by which the host obeys what stands at this very name, in words.
+    pub fn obeyed(&self, path: &Path) -> Option<String> {
+        let (root, hide) = self.root_of(path)?;
+        let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
+        if *hide || bytes.len() <= root_len {
+            return None;
+        }
+        let scratch = &mut self.scratch.borrow_mut();
+        let mut inside = Inside::default();
+        let mut above = Inside::default();
+        self.names.along::<()>(bytes, root_len, true, scratch, |_, below, _| {
+            (above, inside) = (inside, below);
+            ControlFlow::Continue(())
+        });
+        let rule = &self.names.rules[self.names.obeyed(above, bytes, root_len, scratch)?];
+        Some(format!("`{}` ({})", rule.text, rule.origin))
+    }
+
+    fn root_of(&self, path: &Path) -> Option<&(PathBuf, bool)> {
+        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
+        at.max_by_key(|(root, _)| root.as_os_str().len())
+    }
+
     /// Was the absolute host path invisible to the command?
     pub fn hides(&self, path: &Path, dir: bool) -> bool {
-        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
-        let Some((root, hide)) = at.max_by_key(|(root, _)| root.as_os_str().len()) else { return false };
+        let Some((root, hide)) = self.root_of(path) else { return false };
         if *hide {
             return true;
         }
