@@ -3,7 +3,7 @@ use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
 use crate::enforce::{Injected, Surroundings};
-use crate::policy::{Access, Policy};
+use crate::policy::{Access, Policy, sweep};
 use crate::profile::{DiffStyle, Mode};
 use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
@@ -15,6 +15,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Run a command in the box
 ///
@@ -56,13 +57,13 @@ pub(super) fn surroundings(env: &Env) -> Surroundings {
 }
 
 fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
-    let since = std::time::SystemTime::now();
+    let since = SystemTime::now();
     let injected = injected(env)?;
-    let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
+    let mut resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
+    let plan = compile(&mut resolved.policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
     // Not dropped: the process ends with them, and to free them would copy what pid 1 still shares.
-    let resolved = ManuallyDrop::new(resolved);
+    let (resolved, plan) = (ManuallyDrop::new(resolved), ManuallyDrop::new(plan));
     let policy = &resolved.policy;
-    let plan = ManuallyDrop::new(compile(policy, &resolved.facts, args.command.clone(), Status::REFUSED)?);
     // Opened before the run, so that a report that cannot be written is known before anything happened.
     let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {
@@ -94,6 +95,7 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
+    report.planted = sweep(policy, &resolved.facts.mounts, since);
     settle(args, policy, finished, status, &mut report);
     if let Some(file) = report_file {
         write_report(file, &report);

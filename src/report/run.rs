@@ -7,7 +7,7 @@ use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges, Note, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What one run was and how it ended. `--report` writes it; `version` grows when a field changes its meaning.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct RunReport<'a> {
     policy: &'a Policy,
     plan: &'a Plan,
     session: Option<String>,
+    /// Names of live roots that the host obeys later and that were made during the run, each with its rule.
+    pub planted: Vec<(PathBuf, String)>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
     /// What the guard had to tell.
@@ -43,6 +45,7 @@ impl<'a> RunReport<'a> {
             policy,
             plan,
             session,
+            planted: Vec::new(),
             reached: Vec::new(),
             notes: Vec::new(),
             refused: None,
@@ -128,6 +131,7 @@ impl<'a> RunReport<'a> {
             "lost": plan.lost,
             "limits": limits,
             "reached": self.reached,
+            "planted": self.planted.iter().map(|(path, rule)| json!({ "path": shown(path), "rule": rule })).collect::<Vec<_>>(),
             "hidden_during_run": self.hidden_during_run(),
             "unguarded": self.unguarded(),
             "notices": plan.notices,
@@ -148,7 +152,10 @@ impl<'a> RunReport<'a> {
 
     /// What is said at the end: grants of this run alone, and layers that were given up.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> = self.planted.iter().take(TOLD).map(planted).collect();
+        if let Some(more @ 1..) = self.planted.len().checked_sub(TOLD) {
+            lines.push(format!("agentbox: and {more} more that the host obeys later: --report lists them"));
+        }
         if !self.policy.granted.is_empty() {
             lines.push(format!("agentbox: granted for this run: {}", one_line(&self.policy.granted.join(", "))));
         }
@@ -161,6 +168,14 @@ impl<'a> RunReport<'a> {
         lines.extend(self.guard_lines());
         lines
     }
+}
+
+/// So many planted names are told; the rest is counted.
+const TOLD: usize = 20;
+
+fn planted((path, rule): &(PathBuf, String)) -> String {
+    let path = shown(path);
+    format!("agentbox: made or changed during the run, and the host obeys it later: {path}: {}", one_line(rule))
 }
 
 /// What holds the limits that the command line gave, where no cgroup does.

@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::watch::guard::Guard;
 use std::cell::OnceCell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -104,11 +104,13 @@ impl Finished {
         let Some(session) = &self.session else { return Ok(Vec::new()) };
         // Most runs change nothing that a rule would have to be asked about.
         let judge_of_run = OnceCell::new();
-        let hidden = |path: &Path, dir: bool| {
-            let hides = judge_of_run.get_or_init(|| judge(&session.record().policy));
-            hides(path, dir)
+        let judge = || judge_of_run.get_or_init(|| judge(&session.record().policy));
+        let read = |layer| {
+            let mut found = changes::read(layer, &|path, dir| judge().hides(path, dir))?;
+            found.remark_obeyed(|path| judge().obeyed(path));
+            Ok(found)
         };
-        session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
+        session.layers().iter().map(read).collect()
     }
 
     /// Writes the end of the run down; a session that changed nothing is gone.
