@@ -215,7 +215,12 @@ impl Supervisor<'_, '_> {
                 }
             }
             self.keep_time()?;
+            let was_here = !self.guard.is_away();
             self.guard.attend();
+            if was_here && self.guard.is_away() {
+                // What it ran here is its own process's business from now on.
+                waits_long = false;
+            }
             if let Some(stopped) = self.stopped.take() {
                 self.command_stopped(stopped)?;
             }
