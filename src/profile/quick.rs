@@ -58,6 +58,9 @@ fn set(out: &mut Sheet, file: &str, key: &str, line: u32, value: Value<'_>) -> O
         ("filesystem.home", Value::Text(text)) => {
             profile.filesystem.home = Some(Written::new(value::parse_word(text).ok()?, origin(line)));
         }
+        ("filesystem.git", Value::Text(text)) => {
+            profile.filesystem.git = Some(Written::new(value::parse_word(text).ok()?, origin(line)));
+        }
         ("filesystem.toolchains", Value::Bool(on)) => {
             profile.filesystem.toolchains = Some(Written::new(on, origin(line)));
         }
