@@ -91,7 +91,7 @@ pub struct Resolved {
     pub facts: Facts,
 }
 
-fn origin(flag: &str) -> Origin {
+fn origin(flag: &'static str) -> Origin {
     Origin::CommandLine(flag.into())
 }
 
@@ -160,7 +160,7 @@ impl PolicyArgs {
     /// The flags in the shape of a profile, so that both feed one path.
     fn as_profile(&self, status: Status) -> Result<Profile, Failure> {
         let bad = |flag: &str, err: &dyn std::fmt::Display| Failure::new(status, anyhow::anyhow!("{flag}: {err}"));
-        let paths = |flag: &str, list: &[PathBuf]| -> Vec<Written<PathEntry>> {
+        let paths = |flag: &'static str, list: &[PathBuf]| -> Vec<Written<PathEntry>> {
             let entry = |path: &PathBuf| PathEntry { path: path.clone(), optional: false, why: None };
             list.iter().map(|path| Written::new(entry(path), origin(flag))).collect()
         };
@@ -171,10 +171,10 @@ impl PolicyArgs {
         fs.scratch = paths("--scratch", &self.scratch);
         out.network.sockets = paths("--socket", &self.socket);
         for hide in &self.hide {
-            fs.hide.push(Written::new(glob("--hide", hide, status)?, origin("--hide")));
+            fs.hide.push(Written::new(glob("--hide", hide, status)?.into(), origin("--hide")));
         }
         for freeze in &self.freeze {
-            fs.freeze.push(Written::new(glob("--freeze", freeze, status)?, origin("--freeze")));
+            fs.freeze.push(Written::new(glob("--freeze", freeze, status)?.into(), origin("--freeze")));
         }
         for grant in &self.grant {
             let text = text("--grant", grant, status)?;
@@ -221,7 +221,7 @@ impl PolicyArgs {
             Some(value) => {
                 out.environment.set.insert(name.into(), Written::new(value.into(), origin("--env")));
             }
-            None => out.environment.pass.push(Written::new(name.into(), origin("--env"))),
+            None => out.environment.pass.push(Written::new(name.to_owned().into(), origin("--env"))),
         }
         Ok(())
     }
@@ -286,11 +286,11 @@ fn literal_grant(text: &str) -> Option<Grant> {
     let cut = |suffix, access| text.strip_suffix(suffix).filter(|path| exists(path)).map(|path| (path, access));
     let whole = exists(text).then_some((text, Ro));
     let (path, access) = whole.or_else(|| cut(":ro", Ro)).or_else(|| cut(":rw", Rw))?;
-    Some(Grant { glob: path.to_owned(), access })
+    Some(Grant { glob: path.to_owned().into(), access })
 }
 
 fn word<T: crate::profile::Word>(
-    flag: &str,
+    flag: &'static str,
     value: Option<&str>,
     status: Status,
 ) -> Result<Option<Written<T>>, Failure> {

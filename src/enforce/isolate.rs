@@ -50,6 +50,13 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
     }
 }
 
+/// The mount namespace of a box that waits for its map.
+pub(super) fn mount_namespace(pid: i32) -> Result<OwnedFd, StepError> {
+    let path = format!("/proc/{pid}/ns/mnt");
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).map_err(|errno| StepError::new(path, errno))
+}
+
 /// A map that leaves every id its number; with `swapped` root and [`NOBODY`] change theirs.
 fn id_map(ranges: &[(u32, u32)], swapped: bool) -> String {
     let mut out = String::new();

@@ -3,11 +3,13 @@
 mod account;
 mod cgroup;
 mod mounts;
+mod sockets;
 mod system;
 
 pub use account::Account;
 pub use cgroup::{Cgroups, Controllers, Delegation};
-pub use mounts::{Mount, MountsError, below as mounts_below};
+pub use mounts::{Mount, MountsError, below as mounts_below, shown as mount_of};
+pub use sockets::{Sockets, bound as bound_sockets};
 pub use system::{Machine, Setting, System, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};

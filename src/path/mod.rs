@@ -8,4 +8,4 @@ mod scan;
 
 pub use plain::open_plain;
 pub use resolve::{FileId, HostPath, Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
-pub use scan::{Found, Judge, ScanNotice, Verdict, identity, scan, without_trace};
+pub use scan::{Found, Judge, Linked, ScanNotice, Verdict, found, identity, linked, scan, without_trace};

@@ -392,7 +392,7 @@ impl Compiler<'_> {
         let hides = self.policy.entries_below(&entry.path);
         for hide in hides.filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
             if let Ok(at) = hide.path.strip_prefix(&section.path) {
-                whiteouts.push(Whiteout { at: at.to_path_buf(), rule: format!("hidden by {}", hide.origin) });
+                whiteouts.push(Whiteout { at: at.to_path_buf(), rule: hide.hidden_by() });
             }
         }
         whiteouts.sort_by(|a, b| a.at.cmp(&b.at));
@@ -474,7 +474,7 @@ impl Compiler<'_> {
             if entry.id.is_none() || !self.policy.decide(way, Access::Read).allowed {
                 return;
             }
-            let rule = format!("hidden by {}", entry.origin);
+            let rule = entry.hidden_by();
             self.steps.push(git::mask(self.policy, &entry.path, entry.file == Some(Kind::Dir), rule));
         } else {
             self.steps.push(RootStep::Shell { at: entry.path.clone(), children });

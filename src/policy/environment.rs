@@ -2,7 +2,7 @@
 
 use super::{Entry, EntryKind, PolicyError};
 use crate::path::pattern::{Pattern, PatternSet};
-use crate::profile::{Profile, Written};
+use crate::profile::{Profile, Text, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -27,14 +27,14 @@ struct List {
 }
 
 impl List {
-    fn new<'a>(entries: impl Iterator<Item = &'a Written<String>>) -> Result<List, PolicyError> {
-        let parse = |entry: &Written<String>| {
-            Pattern::parse(&entry.value)
+    fn new<'a>(entries: impl Iterator<Item = &'a Written<Text>>) -> Result<List, PolicyError> {
+        let parse = |entry: &Written<Text>| {
+            Pattern::parse(entry.value.clone())
                 .map_err(|error| PolicyError::Pattern { origin: entry.origin.to_string(), error })
         };
         let patterns = entries.map(parse).collect::<Result<Vec<_>, _>>()?;
         let weights = patterns.iter().map(Pattern::weight).collect();
-        let set = PatternSet::new(&patterns);
+        let set = PatternSet::new(patterns);
         Ok(List { set, weights })
     }
 

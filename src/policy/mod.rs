@@ -2,6 +2,7 @@
 //!
 //! This room resolves what the profile room read against the host's facts. It makes nothing and runs nothing.
 
+mod alias;
 mod decide;
 mod environment;
 mod error;
@@ -13,6 +14,9 @@ mod record;
 mod resolve;
 mod roots;
 mod scan;
+mod second;
+mod sockets;
+mod sweep;
 mod tier;
 mod toolchain;
 
@@ -21,10 +25,13 @@ pub use crate::profile::{DiffStyle, GitAccess, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
 pub use limits::{Asked, Limits};
-pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
-pub use record::Record;
+pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
+pub use record::{Record, RecordJudge};
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
+pub use second::{Originals, second_names};
+pub use sockets::hide_sockets;
+pub use sweep::sweep;
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::Origin;
@@ -86,6 +93,16 @@ pub struct Entry {
     pub file: Option<Kind>,
     /// What the policy was resolved against: the mount is refused when something else stands there later.
     pub id: Option<FileId>,
+}
+
+impl Entry {
+    /// The rule of a hidden path, and what the path has to do with it where its name does not say.
+    pub fn hidden_by(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{}: {why}", self.origin),
+            None => self.origin.to_string(),
+        }
+    }
 }
 
 /// TCP ports that Landlock allows; empty means any. Only with the host's network.

@@ -6,9 +6,10 @@
 
 use super::git::{GitNames, Inner};
 use crate::path::pattern::{Pattern, PatternError, PatternSet};
-use crate::profile::{GitAccess, Origin};
+use crate::profile::{GitAccess, Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -37,7 +38,7 @@ pub enum Rank {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRule {
-    pub text: String,
+    pub text: Text,
     /// Matches this very path instead of a glob.
     pub literal: bool,
     pub effect: Effect,
@@ -74,7 +75,7 @@ pub enum NameVerdict {
 #[derive(Debug, Clone, Default)]
 pub struct NameRules {
     pub rules: Vec<NameRule>,
-    pub build_dirs: Vec<String>,
+    pub build_dirs: Vec<Text>,
     /// With the grant of git: how names are judged in a repository.
     pub git: Option<GitNames>,
     weights: Vec<u16>,
@@ -94,17 +95,17 @@ pub struct Scratch {
 impl NameRules {
     /// # Errors
     /// The first pattern that does not compile.
-    pub fn new(rules: Vec<NameRule>, build_dirs: Vec<String>) -> Result<NameRules, PatternError> {
+    pub fn new(rules: Vec<NameRule>, build_dirs: Vec<Text>) -> Result<NameRules, PatternError> {
         let compile = |rule: &NameRule| {
-            if rule.literal { Pattern::literal(rule.text.as_ref()) } else { Pattern::parse(&rule.text) }
+            if rule.literal { Pattern::literal(Path::new(&*rule.text)) } else { Pattern::parse(rule.text.clone()) }
         };
         let patterns = rules.iter().map(compile).collect::<Result<Vec<_>, _>>()?;
-        let build = build_dirs.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let build = build_dirs.iter().map(|text| Pattern::parse(text.clone())).collect::<Result<Vec<_>, _>>()?;
         Ok(NameRules {
             weights: patterns.iter().map(Pattern::weight).collect(),
-            set: PatternSet::new(&patterns),
-            build: PatternSet::new(&build),
-            through: PatternSet::new(&ways(&rules)?),
+            set: PatternSet::new(patterns),
+            build: PatternSet::new(build),
+            through: PatternSet::new(ways(&rules)?),
             rules,
             build_dirs,
             git: None,
@@ -210,6 +211,16 @@ impl NameRules {
         self.rules.iter().any(|rule| names(&rule))
     }
 
+    /// Does the command line grant this very name? Then the user asked for it, whatever else it is a name of.
+    pub fn is_asked_for(&self, path: &[u8], root_len: usize, scratch: &mut Scratch) -> bool {
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        scratch
+            .hits
+            .iter()
+            .map(|&hit| &self.rules[hit])
+            .any(|rule| rule.rank == Rank::CommandLine && matches!(rule.effect, Effect::GrantRo | Effect::GrantRw))
+    }
+
     /// Judges a path component by component, as the scan descends, until `each` breaks off. It is told the verdict, what
     /// holds inside, and whether this is the last component, which is a directory if `dir` says so.
     pub fn along<B>(
@@ -235,17 +246,12 @@ impl NameRules {
 
     fn verdict(&self, inside: Inside, hits: &[usize]) -> NameVerdict {
         let mut seen: Option<usize> = None;
-        let mut freeze: Option<usize> = None;
+        let freeze = self.freeze(inside, hits);
         for &hit in hits {
             let rule = &self.rules[hit];
             match rule.effect {
                 Effect::HideDotfile if inside.build => {}
-                Effect::Freeze if inside.build && rule.rank > Rank::CommandLine => {}
-                Effect::Freeze => {
-                    if freeze.is_none_or(|best| self.beats(hit, best)) {
-                        freeze = Some(hit);
-                    }
-                }
+                Effect::Freeze => {}
                 Effect::Hide | Effect::HideDotfile | Effect::GrantRo | Effect::GrantRw => {
                     if seen.is_none_or(|best| self.beats(hit, best)) {
                         seen = Some(hit);
@@ -271,6 +277,35 @@ impl NameRules {
         }
     }
 
+    /// The strongest rule that freezes the name.
+    fn freeze(&self, inside: Inside, hits: &[usize]) -> Option<usize> {
+        let mut best: Option<usize> = None;
+        for &hit in hits {
+            let rule = &self.rules[hit];
+            let holds = rule.effect == Effect::Freeze && (!inside.build || rule.rank <= Rank::CommandLine);
+            if holds && best.is_none_or(|best| self.beats(hit, best)) {
+                best = Some(hit);
+            }
+        }
+        best
+    }
+
+    /// Does the host obey what stands at this very name, whether it is shown or hidden? The rule that says so, unless a
+    /// grant of a higher rank lets the command write it.
+    pub fn obeyed(&self, inside: Inside, path: &[u8], root_len: usize, scratch: &mut Scratch) -> Option<usize> {
+        if let Some(git) = &self.git
+            && let Some(length) = inside.git.or_else(|| git.holder(path))
+        {
+            let frozen = git.inner(path, length, false) == Inner::Frozen && !self.lifted(path);
+            return frozen.then_some(git.freeze);
+        }
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        let freeze = self.freeze(inside, &scratch.hits)?;
+        let lifts =
+            |&hit: &usize| self.rules[hit].effect == Effect::GrantRw && self.rules[hit].rank < self.rules[freeze].rank;
+        (!scratch.hits.iter().any(lifts)).then_some(freeze)
+    }
+
     fn beats(&self, challenger: usize, best: usize) -> bool {
         let key = |index: usize| {
             let strictness = match self.rules[index].effect {
@@ -288,12 +323,16 @@ impl NameRules {
 fn ways(rules: &[NameRule]) -> Result<Vec<Pattern>, PatternError> {
     let mut out = Vec::new();
     for rule in rules.iter().filter(|rule| matches!(rule.effect, Effect::GrantRo | Effect::GrantRw)) {
-        let mut text = rule.text.as_str();
+        let mut text = &*rule.text;
         while let Some((parent, _)) = text.rsplit_once('/') {
             let name = parent.rsplit('/').next().unwrap_or_default();
             // A wildcard alone names no directory that would have to exist.
             if !matches!(name, "" | "*" | "**") {
-                out.push(if rule.literal { Pattern::literal(parent.as_ref())? } else { Pattern::parse(parent)? });
+                out.push(if rule.literal {
+                    Pattern::literal(parent.as_ref())?
+                } else {
+                    Pattern::parse(parent.to_owned())?
+                });
             }
             text = parent;
         }
@@ -307,7 +346,7 @@ mod tests {
 
     fn rules(list: &[(&str, Effect, Rank)]) -> NameRules {
         let rule = |(text, effect, rank): &(&str, Effect, Rank)| NameRule {
-            text: (*text).into(),
+            text: text.to_string().into(),
             literal: false,
             effect: *effect,
             rank: *rank,

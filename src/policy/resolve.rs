@@ -7,7 +7,7 @@ use super::roots::Roots;
 use super::{Entry, EntryKind, Layer, Limits, Policy, PolicyError, Ports, Private, etc, tier, toolchain};
 use crate::host::Facts;
 use crate::path::{Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve as resolve_path};
-use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Written};
+use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Text, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
@@ -122,8 +122,8 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         fds: request.fds.clone(),
         notices: Vec::new(),
         dropped_path: Vec::new(),
-        hidden_for_this_run: cli.filesystem.hide.iter().map(|hide| hide.value.clone()).collect(),
-        granted: cli.filesystem.grant.iter().map(|grant| grant.value.glob.clone()).collect(),
+        hidden_for_this_run: cli.filesystem.hide.iter().map(|hide| hide.value.to_string()).collect(),
+        granted: cli.filesystem.grant.iter().map(|grant| grant.value.glob.to_string()).collect(),
         home: home.path,
     };
     check_cwd(&policy, cwd.kind)?;
@@ -158,7 +158,7 @@ fn repository_only<'a, T>(request: &'a Request, field: impl Fn(&'a Profile) -> O
     request.repository.as_ref().and_then(field)
 }
 
-fn place(path: PathBuf, kind: EntryKind, what: &str) -> Entry {
+fn place(path: PathBuf, kind: EntryKind, what: &'static str) -> Entry {
     Entry { path, kind, origin: Origin::BuiltIn(what.into()), why: None, file: Some(Kind::Dir), id: None }
 }
 
@@ -309,11 +309,11 @@ fn name_rules(
     let repository = request.repository.as_ref().map(|file| (file, Rank::Repository));
     for (source, rank) in sources.into_iter().chain(repository) {
         let fs = &source.filesystem;
-        let mut rule = |text: &str, effect, origin: &Origin| {
+        let mut rule = |text: &Text, effect, origin: &Origin| {
             if as_path.iter().any(|(other, path)| *other == rank && path == text) {
                 return;
             }
-            rules.push(NameRule { text: text.into(), literal: false, effect, rank, origin: origin.clone() });
+            rules.push(NameRule { text: text.clone(), literal: false, effect, rank, origin: origin.clone() });
         };
         for hide in &fs.hide {
             let effect = if hide.value == ".*" { Effect::HideDotfile } else { Effect::Hide };

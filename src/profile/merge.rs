@@ -2,7 +2,7 @@
 
 use super::error::LoadError;
 use super::read::{Removal, Sheet};
-use super::schema::{Grant, GrantAccess, Layer, Limits, PathEntry, Profile, Written};
+use super::schema::{Grant, GrantAccess, Layer, Limits, PathEntry, Profile, Text, Written};
 use super::value::{Word, nearest};
 use std::collections::BTreeSet;
 
@@ -24,6 +24,15 @@ impl Entry for String {
     }
     fn name(&self) -> String {
         self.clone()
+    }
+}
+
+impl Entry for Text {
+    fn same(&self, other: &Text) -> bool {
+        self == other
+    }
+    fn name(&self) -> String {
+        self.to_string()
     }
 }
 

@@ -21,7 +21,7 @@ pub use error::{LoadError, Notice, Place};
 pub use load::{Listed, Loader};
 pub use schema::{
     DiffStyle, Environment, Filesystem, GitAccess, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Network,
-    Origin, PathEntry, Profile, Run, Written,
+    Origin, PathEntry, Profile, Run, Text, Written,
 };
 pub use show::Shown;
 pub use value::{

@@ -147,14 +147,18 @@ pub(super) fn check_text(text: &str) -> Result<(), ValueError> {
 
 /// `GLOB`, `GLOB:ro` or `GLOB:rw`. Any other ending after a colon is refused: it is more likely a slip than a name.
 pub fn parse_grant(text: &str) -> Result<Grant, ValueError> {
+    split_grant(text).map(|(glob, access)| Grant { glob: glob.to_owned().into(), access })
+}
+
+/// The glob, which is checked, and the access.
+pub(super) fn split_grant(text: &str) -> Result<(&str, GrantAccess), ValueError> {
     let (glob, access) = match text.rsplit_once(':') {
         None => (text, GrantAccess::Ro),
         Some((glob, "ro")) => (glob, GrantAccess::Ro),
         Some((glob, "rw")) => (glob, GrantAccess::Rw),
         Some((_, found)) => return Err(ValueError::Access { text: text.into(), found: found.into() }),
     };
-    check_glob(glob)?;
-    Ok(Grant { glob: glob.into(), access })
+    check_glob(glob).map(|()| (glob, access))
 }
 
 /// Bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB`; `unlimited` is `u64::MAX`.

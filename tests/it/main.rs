@@ -32,5 +32,6 @@ mod field_roots;
 mod field_speed;
 mod field_start;
 mod field_tools;
+mod guard;
 mod layering;
 mod pitfalls;

@@ -92,7 +92,7 @@ impl Git {
     /// Adds the rules of the grant, and says how names are judged by them.
     pub(super) fn rules(&self, entries: &[Entry], rules: &mut Vec<NameRule>) -> GitNames {
         let mut push = |text: &str, literal, effect, rank| {
-            rules.push(NameRule { text: text.into(), literal, effect, rank, origin: self.origin.clone() });
+            rules.push(NameRule { text: text.to_owned().into(), literal, effect, rank, origin: self.origin.clone() });
             rules.len() - 1
         };
         let effect = match self.access {
