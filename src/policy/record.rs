@@ -1,5 +1,6 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
+use super::git::GitNames;
 use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
@@ -19,6 +20,8 @@ pub struct Record<'a> {
     roots: Vec<(Cow<'a, [u8]>, bool)>,
     rules: Vec<Group<'a>>,
     build_dirs: Cow<'a, [Text]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    git: Option<Cow<'a, GitNames>>,
 }
 
 /// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
@@ -94,6 +97,7 @@ impl Policy {
                 .collect(),
             rules: Group::list(&self.names.rules),
             build_dirs: Cow::Borrowed(&self.names.build_dirs),
+            git: self.names.git.as_ref().map(Cow::Borrowed),
         }
     }
 }
@@ -112,7 +116,8 @@ impl Record<'_> {
         let path = |path: Cow<'_, [u8]>| PathBuf::from(OsString::from_vec(path.into_owned()));
         let roots = self.roots.into_iter().map(|(at, hide)| (path(at), hide)).collect();
         let rules = self.rules.into_iter().flat_map(Group::rules).collect();
-        let names = NameRules::new(rules, self.build_dirs.into_owned())?;
+        let git = self.git.map(Cow::into_owned);
+        let names = NameRules::new(rules, self.build_dirs.into_owned())?.with_git(git);
         Ok(RecordJudge { roots, names, scratch: RefCell::new(Scratch::default()) })
     }
 }

@@ -166,7 +166,7 @@ impl<'a> Roots<'a> {
         Ok(())
     }
 
-    fn check(&self, path: &Path, kind: &EntryKind, origin: &str) -> Result<(), PolicyError> {
+    pub(super) fn check(&self, path: &Path, kind: &EntryKind, origin: &str) -> Result<(), PolicyError> {
         if path == Path::new("/") {
             return Err(PolicyError::WholeSystem { origin: origin.into() });
         }

@@ -116,6 +116,7 @@ impl path::Judge for SweepJudge<'_> {
         }
         let (verdict, below) = names.judge(inside, path, self.root_len, true, &mut self.scratch);
         match verdict {
+            _ if below.settled => (Verdict::Skip, None),
             // What was hidden or frozen at the launch was closed or read-only.
             NameVerdict::Hidden(_) | NameVerdict::Frozen(_) if !self.fresh || !self.is_new_at(path) => {
                 (Verdict::Skip, None)

@@ -227,7 +227,7 @@ pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
         })
     };
     if git && hidden() {
-        lines.push("agentbox: .git is hidden inside (grant: --grant .git:rw)".to_owned());
+        lines.push("agentbox: .git is hidden inside (grant: --git)".to_owned());
     }
     lines
 }
