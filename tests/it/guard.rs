@@ -542,6 +542,7 @@ fn a_kill_leaves_nothing() {
         };
         kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
         if victim == guard {
+            until("the supervisor has noticed", || run.guard().is_none());
             assert_eq!(run.ask("echo on"), "on");
             let (_, errors) = run.end();
             assert!(errors.contains("names that appear during the run are not hidden"), "{errors}");
