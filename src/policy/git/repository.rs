@@ -80,11 +80,8 @@ pub fn find(root: &Path, home: &Path) -> Result<Option<Repository>, Forged> {
         match held.kind(".git") {
             None => {}
             Some(_) if above && !is_ours(&at) => break,
-            Some(FileType::Directory) => {
-                if is_repository(&at) {
-                    return whole(dir, at).map(Some);
-                }
-            }
+            Some(FileType::Directory) if is_repository(&at) => return whole(dir, at).map(Some),
+            Some(FileType::Directory) => {}
             Some(FileType::RegularFile) => return pointed(&held, dir, at).map(Some),
             Some(FileType::Symlink) => {
                 return Err(Forged { at, to: None, why: "is a symlink: git's own pointers are files" });
