@@ -126,7 +126,7 @@ impl<'a> Init<'a> {
         }
         let init = getpid();
         // All of them: pid 1 acts on none, and SIGTTOU must not stop its tcsetpgrp.
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&sys::every_signal()), None)
             .map_err(at("blocking the signals of pid 1"))?;
         // Ignored, as some parents leave it, it would make the kernel reap the command and lose its status.
         sys::default_disposition(libc::SIGCHLD).map_err(|errno| ("setting the disposition of SIGCHLD", errno))?;

@@ -1,9 +1,10 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
+use super::git::{GitNames, digest};
+use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
-use crate::profile::Origin;
+use crate::profile::{Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,7 +19,12 @@ pub struct Record<'a> {
     /// Entries with name rules, and hidden paths: bytes, for a path need not be UTF-8.
     roots: Vec<(Cow<'a, [u8]>, bool)>,
     rules: Vec<Group<'a>>,
-    build_dirs: Cow<'a, [String]>,
+    build_dirs: Cow<'a, [Text]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    git: Option<Cow<'a, GitNames>>,
+    /// Indexes that the box writes into the layer, with their digests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<(Cow<'a, [u8]>, String)>,
 }
 
 /// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
@@ -57,7 +63,7 @@ impl<'a> Group<'a> {
     fn list(rules: &'a [NameRule]) -> Vec<Group<'a>> {
         let mut groups: Vec<Group<'a>> = Vec::new();
         for rule in rules {
-            let text = (Cow::Borrowed(rule.text.as_str()), line(&rule.origin));
+            let text = (Cow::Borrowed(&*rule.text), line(&rule.origin));
             match groups.last_mut().filter(|group| group.takes(rule)) {
                 Some(group) => group.rules.push(text),
                 None => groups.push(Group {
@@ -80,7 +86,7 @@ impl<'a> Group<'a> {
             if let Origin::Profile { line, .. } | Origin::Repository { line, .. } = &mut origin {
                 *line = at;
             }
-            NameRule { text: text.into_owned(), literal, effect, rank, origin }
+            NameRule { text: text.into_owned().into(), literal, effect, rank, origin }
         })
     }
 }
@@ -88,12 +94,15 @@ impl<'a> Group<'a> {
 impl Policy {
     pub fn record(&self) -> Record<'_> {
         let kept = self.entries.iter().filter(|entry| entry.kind.has_names() || entry.kind == EntryKind::Hide);
+        let indexes = self.git.iter().flat_map(|git| &git.indexes);
         Record {
             roots: kept
                 .map(|entry| (entry.path.as_os_str().as_bytes().into(), entry.kind == EntryKind::Hide))
                 .collect(),
             rules: Group::list(&self.names.rules),
             build_dirs: Cow::Borrowed(&self.names.build_dirs),
+            git: self.names.git.as_ref().map(Cow::Borrowed),
+            indexes: indexes.map(|index| (index.at.as_os_str().as_bytes().into(), digest(&index.content))).collect(),
         }
     }
 }
@@ -102,6 +111,7 @@ impl Policy {
 pub struct RecordJudge {
     roots: Vec<(PathBuf, bool)>,
     names: NameRules,
+    indexes: Vec<(PathBuf, String)>,
     scratch: RefCell<Scratch>,
 }
 
@@ -112,16 +122,45 @@ impl Record<'_> {
         let path = |path: Cow<'_, [u8]>| PathBuf::from(OsString::from_vec(path.into_owned()));
         let roots = self.roots.into_iter().map(|(at, hide)| (path(at), hide)).collect();
         let rules = self.rules.into_iter().flat_map(Group::rules).collect();
-        let names = NameRules::new(rules, self.build_dirs.into_owned())?;
-        Ok(RecordJudge { roots, names, scratch: RefCell::new(Scratch::default()) })
+        let git = self.git.map(Cow::into_owned);
+        let names = NameRules::new(rules, self.build_dirs.into_owned())?.with_git(git);
+        let indexes = self.indexes.into_iter().map(|(at, digest)| (path(at), digest)).collect();
+        Ok(RecordJudge { roots, names, indexes, scratch: RefCell::new(Scratch::default()) })
     }
 }
 
 impl RecordJudge {
+    /// The digest of what the box itself wrote at this path.
+    pub fn written(&self, path: &Path) -> Option<&str> {
+        self.indexes.iter().find(|(at, _)| at == path).map(|(_, digest)| digest.as_str())
+    }
+
+    /// The rule by which the host obeys what stands at this very name, in words.
+    pub fn obeyed(&self, path: &Path) -> Option<String> {
+        let (root, hide) = self.root_of(path)?;
+        let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
+        if *hide || bytes.len() <= root_len {
+            return None;
+        }
+        let scratch = &mut self.scratch.borrow_mut();
+        let mut inside = Inside::default();
+        let mut above = Inside::default();
+        self.names.along::<()>(bytes, root_len, true, scratch, |_, below, _| {
+            (above, inside) = (inside, below);
+            ControlFlow::Continue(())
+        });
+        let rule = &self.names.rules[self.names.obeyed(above, bytes, root_len, scratch)?];
+        Some(format!("`{}` ({})", rule.text, rule.origin))
+    }
+
+    fn root_of(&self, path: &Path) -> Option<&(PathBuf, bool)> {
+        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
+        at.max_by_key(|(root, _)| root.as_os_str().len())
+    }
+
     /// Was the absolute host path invisible to the command?
     pub fn hides(&self, path: &Path, dir: bool) -> bool {
-        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
-        let Some((root, hide)) = at.max_by_key(|(root, _)| root.as_os_str().len()) else { return false };
+        let Some((root, hide)) = self.root_of(path) else { return false };
         if *hide {
             return true;
         }
@@ -140,13 +179,13 @@ mod tests {
     #[test]
     fn rules_come_back_as_they_were() {
         let rule = |text: &str, effect, origin| NameRule {
-            text: text.into(),
+            text: text.to_owned().into(),
             literal: false,
             effect,
             rank: Rank::Profile,
             origin,
         };
-        let profile = |file: &str, line| Origin::Profile { file: file.into(), line };
+        let profile = |file: &str, line| Origin::Profile { file: file.to_owned().into(), line };
         let rules = [
             rule("a", Effect::Hide, profile("x", 1)),
             rule("b", Effect::Hide, profile("x", 2)),

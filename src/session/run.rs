@@ -1,17 +1,19 @@
 //! One run: session layers, signals, terminal, launch, wait.
 
 use super::changes::{self, ChangesError};
+use super::guard;
 use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
-use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
+use super::{Counts, Layer, LayerChanges, NewSession, Note, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::watch::guard::Guard;
 use std::cell::OnceCell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -19,7 +21,10 @@ pub struct Settings<'a> {
     pub policy: &'a Policy,
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
+    /// When the search for hidden names began.
+    pub since: SystemTime,
 }
 
 /// Why a run did not begin, or could not be watched.
@@ -77,6 +82,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// The limits of the whole box that it ran into.
     pub reached: Reached,
+    /// What the guard has to tell.
+    pub notes: Vec<Note>,
     session: Option<Session>,
 }
 
@@ -97,11 +104,14 @@ impl Finished {
         let Some(session) = &self.session else { return Ok(Vec::new()) };
         // Most runs change nothing that a rule would have to be asked about.
         let judge_of_run = OnceCell::new();
-        let hidden = |path: &Path, dir: bool| {
-            let hides = judge_of_run.get_or_init(|| judge(&session.record().policy));
-            hides(path, dir)
+        let judge = || judge_of_run.get_or_init(|| judge(&session.record().policy));
+        let read = |layer| {
+            let mut found = changes::read(layer, &|path, dir| judge().hides(path, dir))?;
+            found.forget_written_by_the_box(|path| judge().written_by_the_box(path));
+            found.remark_obeyed(|path| judge().obeyed(path));
+            Ok(found)
         };
-        session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
+        session.layers().iter().map(read).collect()
     }
 
     /// Writes the end of the run down; a session that changed nothing is gone.
@@ -135,7 +145,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
-        Ok((outcome, reached)) => Ok(Finished { outcome, reached, session }),
+        Ok(ended) => Ok(Finished { outcome: ended.outcome, reached: ended.reached, notes: ended.notes, session }),
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -146,7 +156,14 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     }
 }
 
-fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached), RunError> {
+/// A box that ended.
+struct BoxEnded {
+    outcome: Outcome,
+    reached: Reached,
+    notes: Vec<Note>,
+}
+
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded, RunError> {
     let layers: Vec<LayerDirs> = session
         .iter()
         .flat_map(|session| session.layers())
@@ -162,18 +179,26 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
         terminal: inside,
         injected: settings.injected,
         around: settings.around,
+        guarded: guard::is_wanted(settings),
     })
     .map_err(RunError::Launch)?;
-    let Launched { pid, pidfd, channel, group } = launched;
+    let Launched { pid, pidfd, channel, group, mount_namespace } = launched;
+    let mut guard = match mount_namespace {
+        Some(namespace) => Guard::new(|| guard::setup(settings, &layers), namespace),
+        None => Guard::none(),
+    };
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
-    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    let outcome =
+        supervise(&watched, &signals, terminal, settings.plan.time_limit, &mut guard).map_err(RunError::Supervise)?;
+    // Before the layers are read: its process holds the box's mounts.
+    let notes = guard.end();
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok((outcome, reached))
+    Ok(BoxEnded { outcome, reached, notes })
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {

@@ -1,0 +1,3 @@
+//! What goes on around a running box, seen from outside of it.
+
+pub mod guard;
