@@ -77,8 +77,8 @@ fn prologue(nested: bool) -> BpfProgram {
         statement(RETURN, RET_KILL_PROCESS),
     ];
     let absent = |when| when == When::NoSys || (when == When::NoSysUnlessNested && !nested);
-    for denied in DENIED.iter().filter(|denied| absent(denied.when)) {
-        if let Some(number) = number(denied.name) {
+    for (denied, number) in DENIED.iter().zip(NUMBERS) {
+        if let (true, Some(number)) = (absent(denied.when), number) {
             program.push(jump(EQUAL, number as u32, 0, 1));
             program.push(statement(RETURN, enosys));
         }
@@ -92,8 +92,9 @@ fn prologue(nested: bool) -> BpfProgram {
 fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut always: Vec<i64> = Vec::new();
-    for denied in DENIED.iter().chain(more.iter().copied().flatten()) {
-        let Some(number) = number(denied.name) else { continue };
+    let more = more.iter().copied().flatten().map(|denied| (denied, number(denied.name)));
+    for (denied, number) in DENIED.iter().zip(NUMBERS).chain(more) {
+        let Some(number) = number else { continue };
         let conditions = match denied.when {
             When::NoSys | When::NoSysUnlessNested => continue,
             When::UnlessNested | When::MaskedUnlessNested { .. } if nested => continue,
@@ -136,9 +137,41 @@ fn condition(arg: u8, op: Op, value: u64) -> Result<SeccompCondition, StepError>
     SeccompCondition::new(arg, Len::Dword, op, value).map_err(fail)
 }
 
+/// The numbers of [`DENIED`], in its order, found when this is compiled: a hundred names are not looked up at a launch.
+const NUMBERS: [Option<i64>; DENIED.len()] = {
+    let mut numbers = [None; DENIED.len()];
+    let mut at = 0;
+    while at < numbers.len() {
+        numbers[at] = number(DENIED[at].name);
+        at += 1;
+    }
+    numbers
+};
+
 /// The call's number on this architecture; `None` where it has no such call.
-fn number(name: &str) -> Option<i64> {
-    TABLE.iter().chain(LEGACY).chain(NEW).find(|(known, _)| *known == name).map(|(_, number)| *number)
+const fn number(name: &str) -> Option<i64> {
+    let tables = [TABLE, LEGACY, NEW];
+    let mut table = 0;
+    while table < tables.len() {
+        let mut at = 0;
+        while at < tables[table].len() {
+            let (known, number) = tables[table][at];
+            if same(known.as_bytes(), name.as_bytes()) {
+                return Some(number);
+            }
+            at += 1;
+        }
+        table += 1;
+    }
+    None
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
 }
 
 /// Calls with one number on all architectures that libc has no name for yet.
