@@ -4,8 +4,8 @@ use super::{Env, Failure, Status};
 use crate::host::Facts;
 use crate::policy::{self, Policy, Request};
 use crate::profile::{
-    DiffStyle, Grant, HomeMode, Layer, Loader, Mode, NetMode, Notice, Origin, PathEntry, Profile, Written, check_glob,
-    check_variable, parse_grant, parse_word,
+    DiffStyle, GitAccess, Grant, HomeMode, Layer, Loader, Mode, NetMode, Notice, Origin, PathEntry, Profile, Written,
+    check_glob, check_variable, parse_grant, parse_word,
 };
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +35,9 @@ pub struct PolicyArgs {
     /// Keep names readable and unwritable
     #[arg(long, value_name = "GLOB")]
     freeze: Vec<OsString>,
+    /// Let git be used: commits, branches and stashes, never hooks and configuration. `--git=ro` reads alone
+    #[arg(long, value_name = "ro|rw", num_args = 0..=1, require_equals = true, default_missing_value = "rw")]
+    git: Option<String>,
     /// The network: none, or the host's
     #[arg(long, value_name = "none|host")]
     net: Option<String>,
@@ -179,6 +182,7 @@ impl PolicyArgs {
             let grant = grant.map_err(|err| bad("--grant", &err).hinted(err.hint()))?;
             fs.grant.push(Written::new(grant, origin("--grant")));
         }
+        fs.git = word::<GitAccess>("--git", self.git.as_deref(), status)?;
         fs.home = word::<HomeMode>("--home", self.home.as_deref(), status)?;
         out.network.mode = word::<NetMode>("--net", self.net.as_deref(), status)?;
         out.network.tcp_connect =
@@ -240,6 +244,9 @@ fn own_dirs(env: &Env, facts: &Facts) -> Vec<PathBuf> {
     let usual =
         facts.account.home.iter().flat_map(|home| [home.join(".local/state/agentbox"), home.join(".config/agentbox")]);
     let mut dirs: Vec<PathBuf> = env.state_dir().into_iter().chain(env.config_dir()).chain(usual).collect();
+    // As the environment says they mostly are as they are without it: each is resolved.
+    dirs.sort();
+    dirs.dedup();
     let profiles = env.config_dir().and_then(|dir| std::fs::read_dir(dir.join("profiles")).ok());
     let links = profiles.into_iter().flatten().flatten().map(|entry| entry.path());
     let targets: Vec<PathBuf> = links

@@ -5,6 +5,7 @@ mod cgroup;
 mod descendants;
 mod error;
 mod exec;
+mod git;
 mod isolate;
 mod landlock;
 mod mount;

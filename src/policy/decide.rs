@@ -137,6 +137,9 @@ impl Policy {
             (EntryKind::System, Access::Read) => self.allowed(entry, path, access, "read-only part of the system view"),
             (EntryKind::Made(_), Access::Read) => self.allowed(entry, path, access, "made up for this box"),
             (EntryKind::Socket, _) => self.allowed(entry, path, access, "granted socket"),
+            (EntryKind::Made(_), Access::Write) if self.is_private_file(entry) => {
+                self.allowed(entry, path, access, "private to the box, gone when it ends")
+            }
             (EntryKind::System | EntryKind::Made(_), Access::Write) => {
                 let origin = entry.origin.to_string();
                 self.denied(path.into(), access, "read-only: not one of the writable roots", &origin, None)

@@ -7,6 +7,7 @@ mod decide;
 mod environment;
 mod error;
 mod etc;
+pub mod git;
 mod limits;
 mod names;
 mod record;
@@ -20,9 +21,10 @@ mod tier;
 mod toolchain;
 
 /// The profile's own words that a policy keeps: rooms above this one take them from here.
-pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
+pub use crate::profile::{DiffStyle, GitAccess, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
+pub use git::digest;
 pub use limits::{Asked, Limits};
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 pub use record::{Record, RecordJudge};
@@ -125,6 +127,8 @@ pub struct Policy {
     /// Symlinks that make other spellings of the entries work. Never inside an entry of the host.
     pub links: Vec<Link>,
     pub names: NameRules,
+    /// The repositories that can be used inside.
+    pub git: Option<git::Git>,
     pub net: NetMode,
     pub ports: Ports,
     pub environment: Vec<(OsString, OsString)>,

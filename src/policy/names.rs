@@ -4,8 +4,9 @@
 //! then hide over read-only over read-write. Both the scan before a launch and `decide` judge through here, component
 //! by component, so that they cannot disagree.
 
+use super::git::{GitNames, Inner};
 use crate::path::pattern::{Pattern, PatternError, PatternSet};
-use crate::profile::{Origin, Text};
+use crate::profile::{GitAccess, Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -54,6 +55,10 @@ pub struct Inside {
     pub frozen: Option<usize>,
     /// The rule that hides a directory above which exists only for what is granted below it.
     pub closed: Option<usize>,
+    /// The length of the path of the granted git directory that this is, or lies in.
+    pub git: Option<usize>,
+    /// Nothing below has a verdict of its own: no walk need look.
+    pub settled: bool,
 }
 
 /// The verdict on one name; the number is the rule's index.
@@ -71,6 +76,8 @@ pub enum NameVerdict {
 pub struct NameRules {
     pub rules: Vec<NameRule>,
     pub build_dirs: Vec<Text>,
+    /// With the grant of git: how names are judged in a repository.
+    pub git: Option<GitNames>,
     weights: Vec<u16>,
     set: PatternSet,
     build: PatternSet,
@@ -81,8 +88,8 @@ pub struct NameRules {
 /// Buffers that one walk reuses.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    folded: Vec<u8>,
-    hits: Vec<usize>,
+    pub(super) folded: Vec<u8>,
+    pub(super) hits: Vec<usize>,
 }
 
 impl NameRules {
@@ -101,7 +108,14 @@ impl NameRules {
             through: PatternSet::new(ways(&rules)?),
             rules,
             build_dirs,
+            git: None,
         })
+    }
+
+    /// The same rules where repositories can be used.
+    pub fn with_git(mut self, git: Option<GitNames>) -> NameRules {
+        self.git = git;
+        self
     }
 
     /// Judges the entry at the absolute `path`, which lies strictly below a root whose own path is `root_len` bytes
@@ -114,6 +128,11 @@ impl NameRules {
         dir: bool,
         scratch: &mut Scratch,
     ) -> (NameVerdict, Inside) {
+        if let Some(git) = &self.git
+            && let Some(judged) = self.judge_git(git, inside, path, root_len, dir, scratch)
+        {
+            return judged;
+        }
         self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
         let mut verdict = self.verdict(inside, &scratch.hits);
         let mut below = inside;
@@ -137,6 +156,59 @@ impl NameRules {
             }
         }
         (verdict, below)
+    }
+
+    /// Judges a granted repository and what is in it; `None` for every other name.
+    fn judge_git(
+        &self,
+        git: &GitNames,
+        inside: Inside,
+        path: &[u8],
+        root_len: usize,
+        dir: bool,
+        scratch: &mut Scratch,
+    ) -> Option<(NameVerdict, Inside)> {
+        let frozen = |rule| (NameVerdict::Frozen(rule), Inside { frozen: Some(rule), settled: true, ..inside });
+        let Some(length) = inside.git.or_else(|| git.holder(path)) else {
+            if inside.closed.is_some() || !git.is_repository(path) {
+                return None;
+            }
+            self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+            // Hidden by name on the command line, which says it with more weight than a grant.
+            let hides = |hit: &&usize| {
+                matches!(self.rules[**hit].effect, Effect::Hide) && self.rules[**hit].rank <= Rank::CommandLine
+            };
+            if let Some(hit) = scratch.hits.iter().find(hides) {
+                return Some((NameVerdict::Hidden(*hit), inside));
+            }
+            let below = Inside { git: Some(path.len()), ..inside };
+            return Some(match (inside.frozen, git.access) {
+                (Some(rule), _) => (NameVerdict::Frozen(rule), below),
+                (None, GitAccess::Ro) => (NameVerdict::Frozen(git.grant), Inside { frozen: Some(git.grant), ..below }),
+                (None, GitAccess::Rw) if dir => (NameVerdict::Visible, below),
+                // A pointer to a repository.
+                (None, GitAccess::Rw) => frozen(git.freeze),
+            });
+        };
+        let inside = Inside { git: Some(length), ..inside };
+        let inner = git.inner(path, length, dir);
+        let below = Inside { settled: inside.settled || inner != Inner::Holds, ..inside };
+        Some(match (inside.frozen, inner) {
+            (Some(rule), _) => (NameVerdict::Frozen(rule), below),
+            (None, Inner::Frozen) if !self.lifted(path) => frozen(git.freeze),
+            (None, Inner::Frozen | Inner::Plain | Inner::Holds) => (NameVerdict::Visible, below),
+        })
+    }
+
+    /// Does a grant of the command line name this very path, or a directory above it?
+    fn lifted(&self, path: &[u8]) -> bool {
+        let names = |rule: &&NameRule| {
+            rule.literal
+                && rule.effect == Effect::GrantRw
+                && rule.rank == Rank::CommandLine
+                && path.strip_prefix(rule.text.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        self.rules.iter().any(|rule| names(&rule))
     }
 
     /// Does the command line grant this very name? Then the user asked for it, whatever else it is a name of.
@@ -221,6 +293,12 @@ impl NameRules {
     /// Does the host obey what stands at this very name, whether it is shown or hidden? The rule that says so, unless a
     /// grant of a higher rank lets the command write it.
     pub fn obeyed(&self, inside: Inside, path: &[u8], root_len: usize, scratch: &mut Scratch) -> Option<usize> {
+        if let Some(git) = &self.git
+            && let Some(length) = inside.git.or_else(|| git.holder(path))
+        {
+            let frozen = git.inner(path, length, false) == Inner::Frozen && !self.lifted(path);
+            return frozen.then_some(git.freeze);
+        }
         self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
         let freeze = self.freeze(inside, &scratch.hits)?;
         let lifts =

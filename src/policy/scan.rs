@@ -17,6 +17,8 @@ pub enum Finding {
     /// The rule's index.
     Hidden(usize),
     Frozen(usize),
+    /// A repository: it stays where it is, so that no other can take its name.
+    Pinned,
     /// A socket of the host, which a bind mount would let through.
     Socket,
     /// A directory that the caller may not list: what hides in it nobody can tell, so it hides as a whole.
@@ -88,14 +90,19 @@ impl path::Judge for NameJudge<'_> {
         let (verdict, below) = self.policy.names.judge(inside, path, self.root_len, dir, &mut self.scratch);
         match verdict {
             NameVerdict::Hidden(rule) => (Verdict::Stop, Some(Finding::Hidden(rule))),
+            NameVerdict::Visible if dir && below.git.is_some() && inside.git.is_none() && !self.read_only => {
+                (Verdict::Report(below), Some(Finding::Pinned))
+            }
             NameVerdict::Through(_) => (Verdict::Pass(below), None),
             NameVerdict::Visible | NameVerdict::Frozen(_) if kind == FileType::Socket && self.live => {
                 (Verdict::Stop, Some(Finding::Socket))
             }
             // A read-only root is frozen as a whole; inside a frozen directory all is.
             NameVerdict::Frozen(rule) if !self.read_only && inside.frozen != Some(rule) => {
-                (Verdict::Report(below), Some(Finding::Frozen(rule)))
+                let verdict = if dir && below.settled { Verdict::Stop } else { Verdict::Report(below) };
+                (verdict, Some(Finding::Frozen(rule)))
             }
+            NameVerdict::Visible | NameVerdict::Frozen(_) if dir && below.settled => (Verdict::Skip, None),
             // Read-only with its directory, and not by another name.
             NameVerdict::Frozen(rule) if !self.read_only && !dir => (Verdict::IfLinked, Some(Finding::Frozen(rule))),
             NameVerdict::Visible | NameVerdict::Frozen(_) => (Verdict::Pass(below), None),

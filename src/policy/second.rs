@@ -275,7 +275,7 @@ fn other_mounts(policy: &Policy, mounts: &[Mount], surveys: &[(usize, Vec<Sectio
         match found.rule {
             Finding::Hidden(rule) => add(&found.path, &EntryKind::Hide, &policy.names.rules[rule].origin),
             Finding::Frozen(rule) if !found.link => add(&found.path, &EntryKind::Ro, &policy.names.rules[rule].origin),
-            Finding::Frozen(_) | Finding::Socket | Finding::Unsearchable => {}
+            Finding::Frozen(_) | Finding::Pinned | Finding::Socket | Finding::Unsearchable => {}
         }
     }
     let chosen = |entry: &&Entry| entry.kind == EntryKind::Hide;

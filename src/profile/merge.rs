@@ -107,6 +107,7 @@ impl Merged {
         unite(&mut below.ro, above.ro);
         unite(&mut below.scratch, above.scratch);
         over(&mut below.home, above.home);
+        over(&mut below.git, above.git);
         unite(&mut below.hide, above.hide);
         unite(&mut below.grant, above.grant);
         unite(&mut below.freeze, above.freeze);

@@ -2,7 +2,7 @@
 
 use super::error::{Notice, Place};
 use super::read::Sheet;
-use super::schema::{HomeMode, Mode, NetMode, Profile};
+use super::schema::{GitAccess, HomeMode, Mode, NetMode, Profile};
 
 /// Keeps what narrows; the rest is named in one notice. Limits are kept as they are: the caller takes the lower one.
 pub(super) fn narrow(file: &str, sheet: Sheet) -> (Profile, Vec<Notice>) {
@@ -12,6 +12,7 @@ pub(super) fn narrow(file: &str, sheet: Sheet) -> (Profile, Vec<Notice>) {
     kept.filesystem.hide = all.filesystem.hide;
     kept.filesystem.freeze = all.filesystem.freeze;
     kept.filesystem.home = all.filesystem.home.filter(|home| home.value == HomeMode::ReadOnly);
+    kept.filesystem.git = all.filesystem.git.filter(|git| git.value == GitAccess::Ro);
     kept.network.mode = all.network.mode.filter(|mode| mode.value == NetMode::None);
     kept.environment.deny = all.environment.deny;
     kept.limits = all.limits;
@@ -33,6 +34,7 @@ fn narrows(key: &str, kept: &Profile) -> bool {
     match key {
         "description" | "filesystem.hide" | "filesystem.freeze" | "environment.deny" => true,
         "filesystem.home" => kept.filesystem.home.is_some(),
+        "filesystem.git" => kept.filesystem.git.is_some(),
         "network.mode" => kept.network.mode.is_some(),
         "run.mode" => kept.run.mode.is_some(),
         other => other.starts_with("limits."),

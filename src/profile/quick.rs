@@ -61,6 +61,9 @@ fn set(out: &mut Sheet, file: &'static str, key: &str, line: u32, value: Value<'
         ("filesystem.home", Value::Text(text)) => {
             profile.filesystem.home = Some(Written::new(value::parse_word(text).ok()?, origin(line)));
         }
+        ("filesystem.git", Value::Text(text)) => {
+            profile.filesystem.git = Some(Written::new(value::parse_word(text).ok()?, origin(line)));
+        }
         ("filesystem.toolchains", Value::Bool(on)) => {
             profile.filesystem.toolchains = Some(Written::new(on, origin(line)));
         }

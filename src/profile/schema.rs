@@ -79,6 +79,16 @@ pub enum HomeMode {
     ReadOnly,
 }
 
+/// What of a repository can be used inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GitAccess {
+    /// It is read, without locks.
+    Ro,
+    /// Commits, branches, stashes; never hooks and configuration.
+    Rw,
+}
+
 /// How writes below a writable root are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -126,6 +136,8 @@ pub struct Filesystem {
     pub ro: Vec<Written<PathEntry>>,
     pub scratch: Vec<Written<PathEntry>>,
     pub home: Option<Written<HomeMode>>,
+    /// The repositories of the roots: hidden unless this is given.
+    pub git: Option<Written<GitAccess>>,
     /// Globs; a name without a slash matches at any depth. `.*` is the dotfile rule, which is off inside `build_dirs`.
     pub hide: Vec<Written<Text>>,
     pub grant: Vec<Written<Grant>>,

@@ -1,7 +1,9 @@
 //! The values that a profile and the command line share: patterns, grants, sizes, durations and words. Both sides
 //! parse them here, so that `--limit memory=4G` and `memory = "4G"` cannot differ.
 
-use super::schema::{DiffStyle, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Origin, Written};
+use super::schema::{
+    DiffStyle, GitAccess, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Origin, Written,
+};
 use std::fmt;
 
 /// Why a value cannot be used. The text names the value; the place is the caller's to add.
@@ -255,6 +257,10 @@ pub trait Word: Copy + 'static {
 
 impl Word for HomeMode {
     const WORDS: &'static [(&'static str, Self)] = &[("private", HomeMode::Private), ("read-only", HomeMode::ReadOnly)];
+}
+
+impl Word for GitAccess {
+    const WORDS: &'static [(&'static str, Self)] = &[("ro", GitAccess::Ro), ("rw", GitAccess::Rw)];
 }
 
 impl Word for Mode {

@@ -125,6 +125,8 @@ impl<'a> RunReport<'a> {
             "roots": roots,
             "session": self.session,
             "hidden": plan.hidden().len(),
+            "git": policy.git.as_ref().map(|git| super::explain::access(git.access)),
+            "repositories": super::explain::repositories(policy),
             "granted": policy.granted,
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,
@@ -227,7 +229,7 @@ pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
         })
     };
     if git && hidden() {
-        lines.push("agentbox: .git is hidden inside (grant: --grant .git:rw)".to_owned());
+        lines.push("agentbox: .git is hidden inside (grant: --git)".to_owned());
     }
     lines
 }
