@@ -101,9 +101,14 @@ fn limits(plan: &Seal) -> Result<(), StepError> {
     for (resource, limit, name) in all {
         let Some(limit) = limit else { continue };
         let fail = |errno: nix::Error| StepError::new(format!("limit {name}={limit}"), errno);
-        let (_, hard) = getrlimit(resource).map_err(fail)?;
-        let limit = limit.min(hard);
-        setrlimit(resource, limit, limit).map_err(fail)?;
+        match setrlimit(resource, limit, limit) {
+            // Above what the caller may have: then that holds.
+            Err(nix::Error::EPERM) => {
+                let (_, hard) = getrlimit(resource).map_err(fail)?;
+                setrlimit(resource, limit.min(hard), limit.min(hard)).map_err(fail)?;
+            }
+            other => other.map_err(fail)?,
+        }
     }
     Ok(())
 }

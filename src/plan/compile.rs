@@ -178,10 +178,7 @@ impl Compiler<'_> {
                 (_, Some(Kind::Dir)) => self.dirs(&entry.path, Path::new("/"), 0o755, &mut made),
                 _ => self.steps.push(RootStep::File { at: entry.path.clone(), content: Vec::new() }),
             }
-            if entry.kind == EntryKind::System && entry.file == Some(Kind::File) && entry.path.starts_with("/etc") {
-                self.steps.pop();
-                self.steps.push(RootStep::Copy { at: entry.path.clone() });
-            } else if entry.kind == EntryKind::System {
+            if entry.kind == EntryKind::System {
                 self.steps.push(RootStep::System { from: entry.path.clone(), at: entry.path.clone() });
             }
             if entry.kind == EntryKind::Dev {

@@ -99,7 +99,7 @@ pub enum RootStep {
     ScratchSpace {
         bytes: u64,
     },
-    /// A tmpfs for the new root, attached over the old one.
+    /// A directory of the scratch space, bound over the old root.
     NewRoot,
     Dir {
         at: PathBuf,
@@ -116,10 +116,6 @@ pub enum RootStep {
     /// A read-only part of the system, sealed with the new root.
     System {
         from: PathBuf,
-        at: PathBuf,
-    },
-    /// A small file of /etc, copied: cheaper than a mount, to make and to take down. A large one is bound.
-    Copy {
         at: PathBuf,
     },
     /// The new root and all of the system in it become read-only, no set-id, no devices: one call, submounts included.

@@ -77,7 +77,6 @@ impl RootStep {
             RootStep::File { .. } => "file",
             RootStep::Symlink { .. } => "symlink",
             RootStep::System { .. } => "system",
-            RootStep::Copy { .. } => "copy",
             RootStep::SealRoot => "seal-root",
             RootStep::Device { .. } => "device",
             RootStep::Devpts => "devpts",
@@ -106,7 +105,7 @@ impl fmt::Display for RootStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RootStep::Rprivate => write!(f, "make every mount rprivate"),
-            RootStep::NewRoot => write!(f, "tmpfs for the new root"),
+            RootStep::NewRoot => write!(f, "a directory of that tmpfs for the new root"),
             RootStep::ScratchSpace { bytes } => {
                 write!(f, "tmpfs of {} MiB for all private writable places", bytes >> 20)
             }
@@ -116,7 +115,6 @@ impl fmt::Display for RootStep {
             RootStep::Symlink { at, target } => write!(f, "symlink {} -> {}", shown(at), shown(target)),
             RootStep::System { from, at } if from == at => write!(f, "bind {} read-only", shown(at)),
             RootStep::System { from, at } => write!(f, "bind {} at {} read-only", shown(from), shown(at)),
-            RootStep::Copy { at } => write!(f, "copy {} (bind it when it is large)", shown(at)),
             RootStep::SealRoot => write!(f, "seal the new root: recursively read-only, nosuid, nodev"),
             RootStep::Device { name } => write!(f, "bind /dev/{name}"),
             RootStep::Devpts => write!(f, "devpts of its own at /dev/pts"),

@@ -26,3 +26,20 @@ pub fn read_whole(path: impl AsRef<Path>) -> Result<Vec<u8>, Errno> {
     out.truncate(length);
     Ok(out)
 }
+
+/// A file that the kernel writes in one piece, as `/proc/self/status` and `/proc/self/stat`: one read has all of it. The
+/// descriptor stays open until exec.
+///
+/// # Errors
+/// The errno of open(2) or read(2), or `EFBIG` for one that does not fit.
+pub fn read_proc_record(path: &str) -> Result<Vec<u8>, Errno> {
+    let mut out = vec![0; 8 * 1024];
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let length = rustix::io::read(&fd, &mut out)?;
+    std::mem::forget(fd);
+    if length == out.len() {
+        return Err(Errno::FBIG);
+    }
+    out.truncate(length);
+    Ok(out)
+}

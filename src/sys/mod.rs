@@ -18,9 +18,9 @@ mod vfork;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec, fork_with_pidfd};
-pub use file::read_whole;
+pub use file::{read_proc_record, read_whole};
 pub use heap::Heap;
-pub use landlock::landlock_abi;
+pub use landlock::{landlock_abi, landlock_allow, landlock_restrict};
 pub use memory::{SHORT_WAIT, forget_code};
 pub use mount::{MountAttr, mount_setattr};
 pub use namespace::owning_user_namespace;
