@@ -244,6 +244,9 @@ fn own_dirs(env: &Env, facts: &Facts) -> Vec<PathBuf> {
     let usual =
         facts.account.home.iter().flat_map(|home| [home.join(".local/state/agentbox"), home.join(".config/agentbox")]);
     let mut dirs: Vec<PathBuf> = env.state_dir().into_iter().chain(env.config_dir()).chain(usual).collect();
+    // As the environment says they mostly are as they are without it: each is resolved.
+    dirs.sort();
+    dirs.dedup();
     let profiles = env.config_dir().and_then(|dir| std::fs::read_dir(dir.join("profiles")).ok());
     let links = profiles.into_iter().flatten().flatten().map(|entry| entry.path());
     let targets: Vec<PathBuf> = links

@@ -139,7 +139,7 @@ fn physical_memory() -> u64 {
 
 /// The ranges of user_namespaces(7)'s map: inside id, outside id, count.
 fn id_ranges(file: &str) -> Vec<(u32, u32)> {
-    let text = String::from_utf8(crate::sys::read_proc(file).unwrap_or_default()).unwrap_or_default();
+    let text = String::from_utf8(crate::sys::read_whole(file).unwrap_or_default()).unwrap_or_default();
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let first = fields.next()?.parse().ok()?;

@@ -70,7 +70,7 @@ impl fmt::Display for MountsError {
 impl std::error::Error for MountsError {}
 
 pub(super) fn read() -> Result<Vec<Mount>, MountsError> {
-    crate::sys::read_proc("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
+    crate::sys::read_whole("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
 }
 
 /// Parses proc_pid_mountinfo(5): field 3 is the device, 4 the root of the mount, 5 the mount point, both with space, tab,

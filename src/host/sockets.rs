@@ -8,7 +8,7 @@ use std::path::Path;
 /// where it is; abstract names are no paths.
 pub fn bound() -> Sockets {
     // Without the list none is found there, as in a kernel without unix sockets.
-    Sockets(crate::sys::read_proc("/proc/net/unix").unwrap_or_default())
+    Sockets(crate::sys::read_whole("/proc/net/unix").unwrap_or_default())
 }
 
 /// The text of /proc/net/unix, looked at where it is needed.

@@ -32,8 +32,10 @@ pub enum Verdict<S> {
 pub trait Judge {
     type State: Copy;
     type Rule;
-    /// The directory whose entries are judged next.
-    fn enter(&mut self, _: BorrowedFd<'_>) {}
+    /// The directory whose entries would be judged next: is there anything to judge in it?
+    fn enter(&mut self, _: BorrowedFd<'_>) -> bool {
+        true
+    }
     /// `ino` is the inode number as the listing has it: of two names of one file it is the same, yet it need not be the
     /// number that stat(2) gives (overlays, mount points).
     fn judge(
@@ -147,8 +149,10 @@ fn read_one<J: Judge>(
     found: &mut Vec<Found<J::Rule>>,
     todo: &mut Vec<Pending<J::State>>,
 ) -> Result<(), Errno> {
+    if !judge.enter(fd.as_fd()) {
+        return Ok(());
+    }
     let dir_len = path.len();
-    judge.enter(fd.as_fd());
     let mut entries = RawDir::new(fd, buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;

@@ -88,8 +88,8 @@ pub struct NameRules {
 /// Buffers that one walk reuses.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    folded: Vec<u8>,
-    hits: Vec<usize>,
+    pub(super) folded: Vec<u8>,
+    pub(super) hits: Vec<usize>,
 }
 
 impl NameRules {

@@ -6,7 +6,9 @@ use super::names::{Effect, NameRule, NameRules, Rank};
 use super::roots::Roots;
 use super::{Entry, EntryKind, Layer, Limits, Policy, PolicyError, Ports, Private, etc, tier, toolchain};
 use crate::host::Facts;
-use crate::path::{Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve as resolve_path};
+use crate::path::{
+    Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve as resolve_path, resolve_existing,
+};
 use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Text, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -60,8 +62,14 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
     roots.grants_below_hidden();
     let path = search_path(&request.vars);
     let wants_toolchains = [cli, profile].iter().find_map(|p| p.filesystem.toolchains.as_ref()).is_none_or(|w| w.value);
-    let path: Vec<(PathBuf, Option<Resolved>)> =
-        path.into_iter().map(|dir| (dir.clone(), resolve_path(&dir, Path::new("/")).ok())).collect();
+    let mut resolved: Vec<(PathBuf, Option<Resolved>)> = Vec::with_capacity(path.len());
+    for dir in path {
+        // PATH often names a directory twice.
+        let known = resolved.iter().find(|(known, _)| *known == dir).map(|(_, found)| found.clone());
+        let found = known.unwrap_or_else(|| resolve_existing(&dir));
+        resolved.push((dir, found));
+    }
+    let path = resolved;
     if wants_toolchains {
         toolchains(&mut roots, &path, &home.path, &request.vars);
     }
@@ -206,7 +214,10 @@ fn toolchains(
     let canonical: Vec<PathBuf> =
         path.iter().filter_map(|(_, found)| found.as_ref()).map(|found| found.path.as_path().to_path_buf()).collect();
     for grant in toolchain::grants(&canonical, home, vars) {
-        if let Ok(found) = resolve_path(&grant, Path::new("/")) {
+        // A directory of PATH itself, which mostly was canonical as it was written.
+        let known = path.iter().filter_map(|(_, found)| found.as_ref());
+        let known = known.filter(|found| found.links.is_empty()).find(|found| found.path.as_path() == grant).cloned();
+        if let Some(found) = known.or_else(|| resolve_existing(&grant)) {
             // An activated virtual environment of the project is part of its root, not a toolchain.
             if roots.covers(found.path.as_path()) {
                 continue;

@@ -38,12 +38,17 @@ impl<'a> Roots<'a> {
         };
         for dir in own_dirs {
             // Hidden whether they exist by now or are made by this very run, and a link to them as well.
-            let path = match resolve(dir, cwd) {
-                Ok(found) => found.path.into_path_buf(),
-                Err(ResolveError::Missing { parent, rest, .. }) => lexical(&parent.join(rest)),
-                Err(_) => lexical(dir),
+            let (path, linked) = match resolve(dir, cwd) {
+                Ok(found) => (found.path.into_path_buf(), !found.links.is_empty()),
+                Err(ResolveError::Missing { parent, rest, links, .. }) => {
+                    (lexical(&parent.join(rest)), !links.is_empty())
+                }
+                Err(_) => (lexical(dir), true),
             };
             roots.own.push(path);
+            if !linked {
+                continue;
+            }
             let name = dir.file_name().unwrap_or_default();
             if let Some(Ok(parent)) = dir.parent().map(|parent| resolve(parent, cwd)) {
                 roots.own.push(parent.path.join(name.as_ref()));

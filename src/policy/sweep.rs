@@ -86,8 +86,11 @@ impl path::Judge for SweepJudge<'_> {
     /// `None` is a repository.
     type Rule = Option<usize>;
 
-    fn enter(&mut self, dir: BorrowedFd<'_>) {
-        self.fresh = rustix::fs::fstat(dir).map_or(true, |stat| self.is_new(&stat));
+    fn enter(&mut self, dir: BorrowedFd<'_>) -> bool {
+        let Ok(stat) = rustix::fs::fstat(dir) else { return true };
+        self.fresh = self.is_new(&stat);
+        // Two links are its name and its own dot: no directory is in it, on a file system that counts them at all.
+        self.fresh || stat.st_nlink != 2
     }
 
     fn judge(

@@ -203,7 +203,10 @@ impl Supervisor<'_, '_> {
             if signals {
                 self.take_signals()?;
             }
-            if end {
+            // A command that ended takes its pid namespace along at once: to be told first that it is about to costs
+            // two more calls and a wake-up.
+            let ends = matches!(self.last, Some(Last::Ended(_))) && !self.watched.asked_to_end && self.limit.is_none();
+            if end || ends {
                 let status = waitid(WaitId::PidFd(self.watched.pidfd.as_fd()), WaitIdOptions::EXITED);
                 match status {
                     Ok(Some(status)) => return Ok(status),
@@ -212,7 +215,12 @@ impl Supervisor<'_, '_> {
                 }
             }
             self.keep_time()?;
+            let was_here = !self.guard.is_away();
             self.guard.attend();
+            if was_here && self.guard.is_away() {
+                // What it ran here is its own process's business from now on.
+                waits_long = false;
+            }
             if let Some(stopped) = self.stopped.take() {
                 self.command_stopped(stopped)?;
             }
@@ -234,6 +242,8 @@ impl Supervisor<'_, '_> {
                 Ok(Report::Ended(ended)) => {
                     self.stopped = None;
                     self.last.get_or_insert(Last::Ended(ended));
+                    // It is the last one.
+                    return Ok(false);
                 }
                 Ok(Report::Failed(failure)) => self.last = Some(Last::Failed(failure)),
                 Err(WireError::WouldBlock) => return Ok(true),

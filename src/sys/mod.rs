@@ -18,7 +18,7 @@ mod vfork;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec, fork_with_pidfd};
-pub use file::read_proc;
+pub use file::read_whole;
 pub use heap::Heap;
 pub use landlock::landlock_abi;
 pub use memory::{SHORT_WAIT, forget_code};

@@ -204,9 +204,13 @@ fn stress(policy: &[&str], save: Save, rounds: u32, off: bool) -> Seen {
         &place.text("p/.env"),
     ]);
     let run = Run::spawn(&place, command);
+    // Not before: a name that goes while the box is set up is a reason to refuse.
+    until("the reader runs", || {
+        let inside = children(run.supervisor()).into_iter().flat_map(children);
+        inside.into_iter().any(|pid| name(pid) == "probe")
+    });
     if off {
         // The guard's process exists from the first name on that it has to hide.
-        std::thread::sleep(Duration::from_millis(30));
         until("a first save", || {
             unlink_and_create(&place.path("p"), "secret 0");
             run.guard().is_some()
@@ -542,6 +546,7 @@ fn a_kill_leaves_nothing() {
         };
         kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
         if victim == guard {
+            until("the supervisor has noticed", || run.guard().is_none());
             assert_eq!(run.ask("echo on"), "on");
             let (_, errors) = run.end();
             assert!(errors.contains("names that appear during the run are not hidden"), "{errors}");
@@ -554,4 +559,63 @@ fn a_kill_leaves_nothing() {
         assert_eq!(place.fingerprint("p"), before);
         assert_eq!(read_to_string("/proc/self/mountinfo").unwrap(), mounts);
     }
+}
+
+/// User and system time of a process, in clock ticks.
+fn ticks(pid: i32) -> u64 {
+    let stat = read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let words = stat.rsplit(") ").next().unwrap().split(' ').collect::<Vec<_>>();
+    words[11].parse::<u64>().unwrap() + words[12].parse::<u64>().unwrap()
+}
+
+fn kilobytes(pid: i32, field: &str) -> u64 {
+    let status = read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The watches of a process.
+fn watches(pid: i32) -> usize {
+    let all = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
+    let infos = all.filter_map(|info| read_to_string(info.path()).ok());
+    infos.map(|info| info.lines().filter(|line| line.starts_with("inotify wd:")).count()).sum()
+}
+
+/// What the guard costs: a watch for each directory and no more, and little processor time while a build runs. The
+/// figures are printed.
+#[test]
+fn what_the_guard_costs() {
+    const DIRECTORIES: usize = 2000;
+    let measure = |directories: usize| {
+        let place = project();
+        for number in 0..directories {
+            create_dir_all(place.path(format!("p/d{}/e{number}", number % 20))).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let mut run = Run::shell(&place, &["--live"]);
+        let supervisor = run.supervisor();
+        let all = directories + directories.min(20) + 3;
+        until("every directory is watched", || watches(supervisor) == all);
+        let walked = ticks(supervisor);
+        let memory = kilobytes(supervisor, "RssAnon:");
+        let build = "for r in 1 2 3 4; do mkdir -p out/$r; for f in {1..400}; do echo >out/$r/$f.tmp; done; \
+            for f in {1..100}; do mv out/$r/$f.tmp out/$r/$f.o; done; rm -rf out/$r; done; times";
+        let start = Instant::now();
+        let times = run.ask(build);
+        let took = start.elapsed();
+        let during = ticks(supervisor) - walked;
+        assert!(run.guard().is_none(), "a build that touches no hidden name needs no process more");
+        (memory, walked, during, took, times)
+    };
+    let (small, ..) = measure(0);
+    let (large, walked, during, took, times) = measure(DIRECTORIES);
+    let each = (large.saturating_sub(small) * 1024) as usize / DIRECTORIES;
+    println!(
+        "{DIRECTORIES} directories: {each} bytes each in the supervisor, start and walk {walked} ticks; a build of \
+         {took:?} cost it {during} ticks (shell and children: {})",
+        times.replace('\n', " ")
+    );
+    assert!(each < 1000, "{each} bytes a directory");
+    let hundredths = u128::from(during) * 10;
+    assert!(hundredths <= took.as_millis() / 2, "half of a processor for the guard: {during} ticks in {took:?}");
 }

@@ -139,6 +139,11 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// Is it in a process of its own?
+    pub fn is_away(&self) -> bool {
+        matches!(self.stage, Stage::Away(_))
+    }
+
     /// Moves into a process of its own, which goes on while the supervisor is stopped.
     pub fn leave(&mut self) {
         if matches!(self.stage, Stage::Waiting { .. }) {
