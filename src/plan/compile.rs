@@ -437,8 +437,11 @@ impl Compiler<'_> {
             .found
             .iter()
             .filter_map(|found| match found.rule {
-                // A link cannot be written through to a frozen place; removing it changes the link alone.
-                Finding::Frozen(rule) if !found.link => Some((&found.path, Some(rule))),
+                // A link cannot be written through to a frozen place; removing it changes the link alone. Not so where
+                // the host obeys what stands at the name itself: hooks that are a link would be replaced by others.
+                Finding::Frozen(rule) if !found.link || git::freezes(self.policy, rule) => {
+                    Some((&found.path, Some(rule)))
+                }
                 Finding::Pinned => Some((&found.path, None)),
                 Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket | Finding::Unsearchable => None,
             })
