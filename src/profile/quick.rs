@@ -50,6 +50,7 @@ fn set(out: &mut Sheet, file: &str, key: &str, line: u32, value: Value<'_>) -> O
         ("filesystem.hide", Value::List(list)) => profile.filesystem.hide = texts(list),
         ("filesystem.freeze", Value::List(list)) => profile.filesystem.freeze = texts(list),
         ("filesystem.build_dirs", Value::List(list)) => profile.filesystem.build_dirs = texts(list),
+        ("filesystem.no_backup", Value::List(list)) => profile.filesystem.no_backup = texts(list),
         ("filesystem.grant", Value::List(list)) => {
             for (text, line) in list {
                 profile.filesystem.grant.push(Written::new(value::parse_grant(text).ok()?, origin(line)));

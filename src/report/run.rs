@@ -3,6 +3,7 @@
 use super::one_line;
 use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
+use crate::session::backup::Kept;
 use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges, Reached};
 use serde_json::{Value, json};
@@ -30,6 +31,7 @@ fn layer_name(layer: Layer) -> &'static str {
         Layer::Landlock => "landlock",
         Layer::Seccomp => "seccomp",
         Layer::Netns => "netns",
+        Layer::Backup => "backup",
     }
 }
 
@@ -63,6 +65,7 @@ impl RunReport {
             "lost": plan.lost,
             "limits": limits,
             "reached": [],
+            "backup": null,
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
         });
@@ -95,6 +98,16 @@ impl RunReport {
             self.reached.push(format!("limit of {processes} processes reached"));
         }
         self.value["reached"] = json!(self.reached);
+    }
+
+    /// What a live run could not keep of what it changed.
+    pub fn kept(&mut self, kept: &Kept) {
+        let lost = |(path, why): &(std::path::PathBuf, String)| json!({ "path": shown(path), "why": why });
+        self.value["backup"] = json!({
+            "off": kept.off,
+            "lost": kept.lost.iter().map(lost).collect::<Vec<_>>(),
+            "left_out": kept.left_out,
+        });
     }
 
     /// Nothing was changed, so no session was kept.
@@ -179,6 +192,26 @@ pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
     };
     if git && hidden() {
         lines.push("agentbox: .git is hidden inside (grant: --grant .git:rw)".to_owned());
+    }
+    lines
+}
+
+/// The last lines of a live run that changed something.
+pub fn live_lines(kept: &Kept, session: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let Counts { created, modified, deleted, .. } = kept.counts;
+    let changed = format!("{created} created, {modified} modified, {deleted} deleted");
+    if kept.session.is_some() {
+        lines.push(format!("agentbox: live run {session}: {changed}; what was there before is kept"));
+    }
+    let lost = kept.lost.len();
+    if lost > 0 {
+        let files = if lost == 1 { "file" } else { "files" };
+        lines.push(format!("agentbox: not backed up: {lost} {files}, named in the session's journal and in --report"));
+    }
+    if kept.left_out > 0 {
+        let calls = if kept.left_out == 1 { "change" } else { "changes" };
+        lines.push(format!("agentbox: not backed up: {} {calls} in directories of no_backup", kept.left_out));
     }
     lines
 }

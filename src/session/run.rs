@@ -1,5 +1,6 @@
 //! One run: session layers, signals, terminal, launch, wait.
 
+use super::backup::{Kept, Rules, Service, Start};
 use super::changes::{self, ChangesError};
 use super::signals::Signals;
 use super::supervise::{Outcome, SuperviseError, Watched, supervise};
@@ -8,7 +9,7 @@ use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
 use std::cell::OnceCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub struct Settings<'a> {
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
     pub around: Surroundings,
+    /// Where the service says at the time what it cannot keep.
+    pub say: fn(&str),
 }
 
 /// Why a run did not begin, or could not be watched.
@@ -38,6 +41,8 @@ pub enum RunError {
     Signals(nix::errno::Errno),
     Launch(StepError),
     Supervise(SuperviseError),
+    /// The service that is told of changes did not come to its end.
+    Service(String),
 }
 
 impl fmt::Display for RunError {
@@ -53,6 +58,7 @@ impl fmt::Display for RunError {
             RunError::Signals(errno) => write!(f, "cannot hold signals back: {errno}"),
             RunError::Launch(err) => err.fmt(f),
             RunError::Supervise(err) => err.fmt(f),
+            RunError::Service(why) => f.write_str(why),
         }
     }
 }
@@ -67,7 +73,7 @@ impl RunError {
             RunError::Store(err) => err.hint(),
             RunError::Launch(err) => err.hint.clone(),
             RunError::Stdio(_) => Some("redirect it from or to a file, a pipe or /dev/null".into()),
-            RunError::Record(_) | RunError::Signals(_) | RunError::Supervise(_) => None,
+            RunError::Record(_) | RunError::Signals(_) | RunError::Supervise(_) | RunError::Service(_) => None,
         }
     }
 }
@@ -78,11 +84,13 @@ pub struct Finished {
     /// The limits of the whole box that it ran into.
     pub reached: Reached,
     session: Option<Session>,
+    /// Of a live run.
+    pub kept: Kept,
 }
 
 impl Finished {
     pub fn session_id(&self) -> Option<&str> {
-        self.session.as_ref().map(Session::id)
+        self.session.as_ref().or(self.kept.session.as_ref()).map(Session::id)
     }
 
     pub fn has_layers(&self) -> bool {
@@ -109,7 +117,7 @@ impl Finished {
     /// # Errors
     /// When the store cannot be written.
     pub fn settle(self, status: u8, counts: Counts, nothing: bool) -> Result<(), StoreError> {
-        match self.session {
+        match self.session.or(self.kept.session) {
             Some(session) if nothing => session.spare(),
             Some(mut session) => session.finish(super::Outcome { status, counts }),
             None => Ok(()),
@@ -121,7 +129,7 @@ impl Finished {
     /// # Errors
     /// When the store cannot be written.
     pub fn discard(self) -> Result<(), StoreError> {
-        self.session.map_or(Ok(()), Session::discard)
+        self.session.or(self.kept.session).map_or(Ok(()), Session::discard)
     }
 }
 
@@ -135,7 +143,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
-        Ok((outcome, reached)) => Ok(Finished { outcome, reached, session }),
+        Ok((outcome, reached, kept)) => Ok(Finished { outcome, reached, session, kept }),
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -146,7 +154,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     }
 }
 
-fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached), RunError> {
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached, Kept), RunError> {
     let layers: Vec<LayerDirs> = session
         .iter()
         .flat_map(|session| session.layers())
@@ -167,13 +175,32 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
     let Launched { pid, pidfd, channel, group } = launched;
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
-    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    let start = || start(settings);
+    let mut service = Service::new(&start);
+    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit, &mut service);
+    // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
+    let kept = service.finish().map_err(RunError::Service)?;
+    let outcome = outcome.map_err(RunError::Supervise)?;
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok((outcome, reached))
+    Ok((outcome, reached, kept))
+}
+
+/// What the notification service needs, put together when the first change comes.
+fn start(settings: &Settings<'_>) -> Result<Start, String> {
+    let Settings { policy, plan, .. } = settings;
+    let new = NewSession {
+        mode: Mode::Live,
+        command: plan.exec.command.clone(),
+        profiles: policy.profiles.clone(),
+        roots: policy.writable_roots().map(|root| root.path.clone()).collect(),
+        policy: serde_json::value::to_raw_value(&policy.record()).map_err(|err| err.to_string())?,
+        created: SystemTime::now(),
+    };
+    Ok(Start { rules: Rules::of(policy), new, state_dir: settings.state_dir.clone(), say: settings.say })
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
@@ -190,6 +217,7 @@ fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
         return Err(RunError::StateInRoot { state: store.dir().to_path_buf(), root: root.clone() });
     }
     let new = NewSession {
+        mode: Mode::DryRun,
         command: plan.exec.command.clone(),
         profiles: settings.policy.profiles.clone(),
         roots: plan.layers.clone(),

@@ -3,6 +3,7 @@
 //! Signals go in, stops come out: what the launcher is told is told to the command, and when the command is stopped
 //! the launcher's job is stopped too, so that the shell that waits for it sees a job like any other.
 
+use super::backup::Service;
 use super::limit::{Due, Limit};
 use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
@@ -51,11 +52,13 @@ pub enum Outcome {
 }
 
 /// Why the supervisor gave up. The box was killed before this is returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SuperviseError {
     /// Pid 1 ended by itself during the setup, without a word.
     Silent(Ended),
     Channel(WireError),
+    /// What changes files could not be told, so the command cannot go on.
+    Service(String),
     System {
         doing: &'static str,
         errno: Errno,
@@ -72,6 +75,7 @@ impl std::fmt::Display for SuperviseError {
                 write!(f, "the box's first process ended with status {status} during the setup and said nothing")
             }
             SuperviseError::Channel(err) => err.fmt(f),
+            SuperviseError::Service(why) => write!(f, "cannot start the notification service: {why}"),
             SuperviseError::System { doing, errno } => write!(f, "{doing}: {errno}"),
         }
     }
@@ -89,6 +93,7 @@ pub fn supervise(
     signals: &Signals,
     terminal: Option<Terminal>,
     time_limit: Option<Duration>,
+    service: &mut Service<'_>,
 ) -> Result<Outcome, SuperviseError> {
     let began = Instant::now();
     let limit = Limit::starting(began, time_limit);
@@ -103,6 +108,7 @@ pub fn supervise(
         told_hangup: false,
         started: false,
         last: None,
+        service,
     };
     let result = supervisor.watch();
     if result.is_err() {
@@ -136,7 +142,7 @@ enum Last {
     Ended(Ended),
 }
 
-struct Supervisor<'a> {
+struct Supervisor<'a, 's> {
     watched: &'a Watched,
     signals: &'a Signals,
     terminal: Option<Terminal>,
@@ -151,6 +157,7 @@ struct Supervisor<'a> {
     told_hangup: bool,
     started: bool,
     last: Option<Last>,
+    service: &'a mut Service<'s>,
 }
 
 fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
@@ -160,19 +167,25 @@ fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
     }
 }
 
-impl Supervisor<'_> {
+impl Supervisor<'_, '_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
         let mut channel_open = true;
         let mut waits_long = false;
         loop {
+            // Without a call to wait for, the third is one that is asked for nothing.
+            let (calls, wanted) = match self.service.waiting() {
+                Some(listener) => (listener, PollFlags::IN),
+                None => (self.signals.fd(), PollFlags::empty()),
+            };
             let mut ready = [
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
                 PollFd::new(&self.watched.pidfd, PollFlags::IN),
+                PollFd::from_borrowed_fd(calls, wanted),
                 PollFd::new(&self.watched.channel, PollFlags::IN),
             ];
             // A channel that is closed is always ready: not to be asked again.
-            let asked = if channel_open { 3 } else { 2 };
+            let asked = if channel_open { 4 } else { 3 };
             let left = self.limit.left();
             let time = if waits_long { left } else { Some(sooner(left, sys::SHORT_WAIT)) };
             match poll(&mut ready[..asked], time.as_ref()) {
@@ -184,7 +197,10 @@ impl Supervisor<'_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
-            let [signals, end, reports] = ready.map(|fd| !fd.revents().is_empty());
+            let [signals, end, calls, reports] = ready.map(|fd| !fd.revents().is_empty());
+            if calls {
+                self.service.serve().map_err(SuperviseError::Service)?;
+            }
             // Reports first: the last one arrived before pid 1's end, and a signal must meet what is true by now.
             if channel_open && (reports || end) {
                 channel_open = self.take_reports()?;
@@ -212,15 +228,17 @@ impl Supervisor<'_> {
     fn take_reports(&mut self) -> Result<bool, SuperviseError> {
         loop {
             match wire::receive_report(self.watched.channel.as_fd(), Wait::No) {
-                Ok(Report::Started) => self.started = true,
-                Ok(Report::Stopped(stopped)) => self.stopped = Some(stopped),
-                Ok(Report::Continued) => self.stopped = None,
+                Ok((Report::Listener, Some(listener))) => self.service.listen(listener),
+                Ok((Report::Listener | Report::NoListener, _)) => self.service.has_no_listener(),
+                Ok((Report::Started, _)) => self.started = true,
+                Ok((Report::Stopped(stopped), _)) => self.stopped = Some(stopped),
+                Ok((Report::Continued, _)) => self.stopped = None,
                 // A failure is followed by the end of the process that could not become the command.
-                Ok(Report::Ended(ended)) => {
+                Ok((Report::Ended(ended), _)) => {
                     self.stopped = None;
                     self.last.get_or_insert(Last::Ended(ended));
                 }
-                Ok(Report::Failed(failure)) => self.last = Some(Last::Failed(failure)),
+                Ok((Report::Failed(failure), _)) => self.last = Some(Last::Failed(failure)),
                 Err(WireError::WouldBlock) => return Ok(true),
                 Err(WireError::Gone) => return Ok(false),
                 Err(err) => return Err(SuperviseError::Channel(err)),

@@ -2,12 +2,14 @@
 #![allow(unsafe_code)]
 
 mod argv;
+pub mod changing;
 mod clone;
 mod file;
 mod landlock;
 mod memory;
 mod mount;
 mod net;
+pub mod notify;
 mod process;
 mod seal;
 mod seccomp;
