@@ -8,10 +8,11 @@ use super::super::store::{Session, Store};
 use super::copy::copy;
 use super::journal::{Entry, What, Writer};
 use super::node::{Identity, Node, Stored, attributes, format_of, is_mount_point, look, look_on_host, nanoseconds};
+use super::own::Own;
 use crate::path::open_plain;
 use crate::path::pattern::{Pattern, PatternSet};
 use crate::policy::Policy;
-use crate::watch::made::{Made, Origins};
+use crate::watch::made::Made;
 use crate::watch::notify::{Caller, Change, Keeper, Place, Territory};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
@@ -31,6 +32,8 @@ const TOLD: usize = 10;
 pub struct Rules {
     territory: Territory,
     left_out: PatternSet,
+    /// The command can mount: a directory is then only what its path says if the host's is the same.
+    mounts: bool,
     file: u64,
     total: u64,
 }
@@ -42,6 +45,7 @@ impl Rules {
         Rules {
             territory: Territory::of(policy),
             left_out: PatternSet::new(&patterns),
+            mounts: policy.nested,
             file: policy.limits.backup_file,
             total: policy.limits.backup_total,
         }
@@ -101,11 +105,12 @@ pub(super) struct Backup {
     say: fn(&str),
     open: Option<Open>,
     off: Option<String>,
-    /// Files whose content is the command's own, by name.
-    fresh: Made,
+    own: Own,
     /// Files of the host whose content, attributes, and whose name alone were kept.
     contents: HashSet<Identity>,
     attributes: HashSet<Identity>,
+    /// Directories of which only mode, owner and time were, for names in them changed.
+    directories: HashSet<Identity>,
     linked: HashSet<Identity>,
     /// The names that changed, with how they were first.
     touched: BTreeMap<PathBuf, Option<Seen>>,
@@ -123,9 +128,10 @@ impl Backup {
             say,
             open: None,
             off: None,
-            fresh: Made::default(),
+            own: Own::default(),
             contents: HashSet::new(),
             attributes: HashSet::new(),
+            directories: HashSet::new(),
             linked: HashSet::new(),
             touched: BTreeMap::new(),
             lost: Vec::new(),
@@ -225,17 +231,13 @@ impl Backup {
         Ok(found)
     }
 
-    fn is_fresh(&self, path: &Path) -> bool {
-        self.fresh.made_by_command(path)
-    }
-
     fn leave_out(&mut self, path: &Path) -> bool {
         let out = self.rules.leaves_out(path);
         self.left_out += u64::from(out);
         out
     }
 
-    fn created(&mut self, caller: &Caller<'_>, at: &Place, fresh: bool) -> Result<(), Errno> {
+    fn created(&mut self, caller: &Caller<'_>, at: &Place, new: bool) -> Result<(), Errno> {
         self.made.add(at.path());
         if self.leave_out(at.path()) {
             return Ok(());
@@ -243,8 +245,8 @@ impl Backup {
         self.directory(caller, at)?;
         self.write(caller, What::Created { path: at.path().to_path_buf() })?;
         self.touch(at.path(), None);
-        if fresh {
-            self.fresh.add(at.path());
+        if new {
+            self.own.awaits(at.path());
         }
         Ok(())
     }
@@ -252,11 +254,12 @@ impl Backup {
     /// The directory's own time changes with each name in it.
     fn directory(&mut self, caller: &Caller<'_>, at: &Place) -> Result<(), Errno> {
         let Some(path) = at.path().parent() else { return Ok(()) };
-        if self.rules.territory.root_of(path).is_none() || self.is_fresh(path) {
+        let Some(stat) = look(&at.dir, OsStr::new(""))? else { return Ok(()) };
+        if self.rules.territory.root_of(path).is_none() || self.own.is(path, &stat) {
             return Ok(());
         }
-        let Some(stat) = look(&at.dir, OsStr::new(""))? else { return Ok(()) };
-        if !self.attributes.insert(Identity::of(&stat)) {
+        let identity = Identity::of(&stat);
+        if self.attributes.contains(&identity) || !self.directories.insert(identity) {
             return Ok(());
         }
         let before = Node::of(&at.dir, OsStr::new(""), &stat)?;
@@ -265,7 +268,7 @@ impl Backup {
 
     fn content(&mut self, caller: &Caller<'_>, at: &Place, stat: &Statx) -> Result<(), Errno> {
         let identity = Identity::of(stat);
-        if self.contents.contains(&identity) || self.is_fresh(at.path()) || self.leave_out(at.path()) {
+        if self.contents.contains(&identity) || self.own.is(at.path(), stat) || self.leave_out(at.path()) {
             return Ok(());
         }
         let mut before = Node::of(&at.dir, &at.name, stat)?;
@@ -281,8 +284,11 @@ impl Backup {
 
     fn changed(&mut self, caller: &Caller<'_>, at: &Place, stat: &Statx) -> Result<(), Errno> {
         let identity = Identity::of(stat);
-        let known = self.contents.contains(&identity) || self.attributes.contains(&identity);
-        if self.is_fresh(at.path()) || (known && self.touched.contains_key(at.path())) || self.leave_out(at.path()) {
+        if self.own.is(at.path(), stat) || self.leave_out(at.path()) {
+            return Ok(());
+        }
+        if self.contents.contains(&identity) || self.attributes.contains(&identity) {
+            self.touch(at.path(), Some(stat));
             return Ok(());
         }
         let mut before = Node::of(&at.dir, &at.name, stat)?;
@@ -297,9 +303,11 @@ impl Backup {
 
     fn removed(&mut self, caller: &Caller<'_>, at: &Place, stat: &Statx) -> Result<(), Errno> {
         self.made.remove(at.path());
-        if self.is_fresh(at.path()) {
-            // The entry that it was made stands.
-            self.fresh.remove(at.path());
+        if self.own.is(at.path(), stat) {
+            // The entry that it was made stands. If the call fails, the file is taken for the host's.
+            if stat.stx_nlink == 1 {
+                self.own.forget(stat);
+            }
             return Ok(());
         }
         if self.leave_out(at.path()) {
@@ -341,19 +349,19 @@ impl Backup {
             // Two names of one file: the kernel does nothing.
             return Ok(());
         }
-        let seen = if self.is_fresh(from.path()) { None } else { Some(&moved) };
+        let own = self.own.is(from.path(), &moved);
         let (out_from, out_to) = (self.leave_out(from.path()), self.leave_out(to.path()));
         if !(out_from && out_to) {
             self.directory(caller, from)?;
             self.directory(caller, to)?;
-            let lost = replaced.as_ref().filter(|_| !self.is_fresh(to.path()));
+            let lost = replaced.as_ref().filter(|stat| !self.own.is(to.path(), stat));
             let replaced = lost.map(|stat| self.node_that_goes(caller, to, stat)).transpose()?;
-            self.touch(from.path(), seen);
+            self.touch(from.path(), Some(&moved).filter(|_| !own));
             self.touch(to.path(), lost);
             let (from, to) = (from.path().to_path_buf(), to.path().to_path_buf());
             self.write(caller, What::Renamed { from, to, moved: Identity::of(&moved), replaced })?;
         }
-        self.fresh.rename(from.path(), to.path());
+        self.own.moved(from.path(), to.path());
         self.made.rename(from.path(), to.path());
         self.made.add(to.path());
         Ok(())
@@ -365,8 +373,9 @@ impl Backup {
         if !(out_a && out_b) {
             self.directory(caller, a)?;
             self.directory(caller, b)?;
-            self.touch(a.path(), Some(&was_a).filter(|_| !self.is_fresh(a.path())));
-            self.touch(b.path(), Some(&was_b).filter(|_| !self.is_fresh(b.path())));
+            let (own_a, own_b) = (self.own.is(a.path(), &was_a), self.own.is(b.path(), &was_b));
+            self.touch(a.path(), Some(&was_a).filter(|_| !own_a));
+            self.touch(b.path(), Some(&was_b).filter(|_| !own_b));
             let what = What::Exchanged {
                 a: a.path().to_path_buf(),
                 b: b.path().to_path_buf(),
@@ -375,7 +384,8 @@ impl Backup {
             };
             self.write(caller, what)?;
         }
-        self.fresh.exchange(a.path(), b.path());
+        self.own.moved(a.path(), b.path());
+        self.own.moved(b.path(), a.path());
         self.made.exchange(a.path(), b.path());
         self.made.add(a.path());
         self.made.add(b.path());
@@ -458,6 +468,9 @@ impl Keeper for Backup {
     }
 
     fn before(&mut self, caller: &Caller<'_>, change: Change) -> Result<(), Errno> {
+        if self.rules.mounts && change.places().into_iter().any(|place| !is_on_host(place)) {
+            return Ok(());
+        }
         match change {
             Change::Open { at, creates, exclusive } => match self.look(&at)? {
                 None if creates => self.created(caller, &at, true),
@@ -500,6 +513,13 @@ impl Seen {
     fn of(stat: &Statx) -> Seen {
         Seen { identity: Identity::of(stat), changed: nanoseconds(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec) }
     }
+}
+
+/// Is the directory of this place the one that the host has at that path?
+fn is_on_host(place: &Place) -> bool {
+    let host = place.path().parent().and_then(|parent| look_on_host(parent).ok().flatten());
+    let here = look(&place.dir, OsStr::new("")).ok().flatten();
+    host.zip(here).is_some_and(|(host, here)| Identity::of(&host) == Identity::of(&here))
 }
 
 fn node_on_host(path: &Path, stat: &Statx) -> Option<Node> {

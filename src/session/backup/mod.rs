@@ -13,6 +13,7 @@ mod copy;
 pub mod journal;
 mod keeper;
 mod node;
+mod own;
 mod service;
 
 pub use journal::{Entry, Journal, JournalError, What};

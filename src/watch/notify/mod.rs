@@ -53,6 +53,23 @@ pub enum Change {
     Nameless(OwnedFd),
 }
 
+impl Change {
+    /// The names that change.
+    pub fn places(&self) -> Vec<&Place> {
+        match self {
+            Change::Open { at, .. }
+            | Change::Write(at)
+            | Change::Attributes(at)
+            | Change::Make(at)
+            | Change::Link(at)
+            | Change::Remove(at) => vec![at],
+            Change::Rename { from, to } => vec![from, to],
+            Change::Exchange { a, b } => vec![a, b],
+            Change::Nameless(_) => Vec::new(),
+        }
+    }
+}
+
 /// Who does something before a change is made, and may refuse it.
 pub trait Keeper {
     /// Where changes are of interest.

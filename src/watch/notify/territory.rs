@@ -25,17 +25,8 @@ impl Territory {
     }
 
     pub(super) fn concerns(&self, change: &Change) -> bool {
-        let live = |path: &Path| self.root_of(path).is_some();
-        match change {
-            Change::Open { at, .. }
-            | Change::Write(at)
-            | Change::Attributes(at)
-            | Change::Make(at)
-            | Change::Link(at)
-            | Change::Remove(at) => live(at.path()),
-            Change::Rename { from, to } => live(from.path()) || live(to.path()),
-            Change::Exchange { a, b } => live(a.path()) || live(b.path()),
-            Change::Nameless(_) => true,
-        }
+        // A nameless file may have come from anywhere.
+        let places = change.places();
+        places.is_empty() || places.iter().any(|place| self.root_of(place.path()).is_some())
     }
 }
