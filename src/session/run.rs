@@ -176,7 +176,7 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
     let start = || start(settings);
-    let mut service = Service::new(&start);
+    let mut service = Service::new(&start, settings.say);
     let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit, &mut service);
     // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
     let kept = service.finish().map_err(RunError::Service)?;
@@ -200,7 +200,7 @@ fn start(settings: &Settings<'_>) -> Result<Start, String> {
         policy: serde_json::value::to_raw_value(&policy.record()).map_err(|err| err.to_string())?,
         created: SystemTime::now(),
     };
-    Ok(Start { rules: Rules::of(policy), new, state_dir: settings.state_dir.clone(), say: settings.say })
+    Ok(Start { rules: Rules::of(policy), new, state_dir: settings.state_dir.clone() })
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {

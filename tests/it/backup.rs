@@ -104,10 +104,14 @@ fn random_program(seed: u64, place: &Place) {
     undone(place, &format!("$AB -- $PROBE {}", steps.join(" + ")));
 }
 
+fn seeds() -> u64 {
+    if crate::common::full() { 200 } else { 8 }
+}
+
 /// Names are linked into the store where it is on the same file system.
 #[test]
 fn a_random_program_is_undone_byte_for_byte() {
-    for seed in 1..=12 {
+    for seed in 1..=seeds() {
         random_program(seed, &place());
     }
 }
@@ -115,7 +119,7 @@ fn a_random_program_is_undone_byte_for_byte() {
 /// And copied where it is not. A second name of a file that stays cannot come back then, so there is none.
 #[test]
 fn a_random_program_is_undone_from_another_file_system() {
-    for seed in 101..=106 {
+    for seed in 101..=100 + seeds() {
         let state = PathBuf::from(format!("/dev/shm/agentbox-it.{}.{seed}", std::process::id()));
         std::fs::create_dir(&state).unwrap();
         let place = shown(Place::new().env("XDG_STATE_HOME", state.display().to_string()));

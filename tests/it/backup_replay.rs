@@ -94,11 +94,18 @@ impl Replay {
                 }
             }
             What::Exchanged { a, b, was_a, was_b } => {
-                if self.is(a, was_b) && self.is(b, was_a) {
-                    let aside = a.with_file_name("..aside");
-                    fs::rename(a, &aside).unwrap();
-                    fs::rename(b, a).unwrap();
-                    fs::rename(&aside, b).unwrap();
+                let absent = |path: &Path| fs::symlink_metadata(path).is_err();
+                match (self.is(a, was_b), self.is(b, was_a)) {
+                    (true, true) => {
+                        let aside = a.with_file_name("..aside");
+                        fs::rename(a, &aside).unwrap();
+                        fs::rename(b, a).unwrap();
+                        fs::rename(&aside, b).unwrap();
+                    }
+                    // The other was the command's own, and gone since.
+                    (true, false) if absent(b) => fs::rename(a, b).unwrap(),
+                    (false, true) if absent(a) => fs::rename(b, a).unwrap(),
+                    _ => {}
                 }
             }
             What::Lost { path, why } => panic!("{}: {why}", path.display()),

@@ -10,7 +10,8 @@
 //! * `attributes`: mode, owner, time of modification and, where the entry has them, extended attributes.
 //! * `removed`: if nothing stands at the name, the stored file is linked or copied there, a directory or a symlink made.
 //! * `renamed`: if `to` is the file `moved` and `from` is free, it goes back; then `replaced` as in `removed`.
-//! * `exchanged`: if each is where the other was, they change back.
+//! * `exchanged`: if each is where the other was, they change back. One of them may be gone, for the command made it:
+//!   then the other goes back.
 //!
 //! Identities say whether a change came to be. Whoever puts a file back as a new one remembers which identity it stands
 //! for. Entries of names that the command made hold too: it may have moved them over a file of the host's.

@@ -308,7 +308,12 @@ impl Backup {
             if stat.stx_nlink == 1 {
                 self.own.forget(stat);
             }
-            return Ok(());
+            // A directory may have held files of the host's, which go back through it.
+            if format_of(stat) != libc::S_IFDIR || self.leave_out(at.path()) {
+                return Ok(());
+            }
+            let before = Node::of(&at.dir, &at.name, stat)?;
+            return self.write(caller, What::Removed { path: at.path().to_path_buf(), before });
         }
         if self.leave_out(at.path()) {
             return Ok(());
@@ -369,6 +374,9 @@ impl Backup {
 
     fn exchanged(&mut self, caller: &Caller<'_>, a: &Place, b: &Place) -> Result<(), Errno> {
         let (Some(was_a), Some(was_b)) = (self.look(a)?, self.look(b)?) else { return Ok(()) };
+        if Identity::of(&was_a) == Identity::of(&was_b) {
+            return Ok(());
+        }
         let (out_a, out_b) = (self.leave_out(a.path()), self.leave_out(b.path()));
         if !(out_a && out_b) {
             self.directory(caller, a)?;

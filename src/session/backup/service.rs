@@ -16,7 +16,6 @@ pub struct Start {
     pub rules: Rules,
     pub new: NewSession,
     pub state_dir: Option<PathBuf>,
-    pub say: fn(&str),
 }
 
 pub struct Service<'a> {
@@ -24,6 +23,7 @@ pub struct Service<'a> {
     /// The names that the command makes.
     made: Arc<Made>,
     start: &'a dyn Fn() -> Result<Start, String>,
+    say: fn(&str),
     off: Option<String>,
 }
 
@@ -39,8 +39,8 @@ enum State {
 }
 
 impl<'a> Service<'a> {
-    pub fn new(start: &'a dyn Fn() -> Result<Start, String>) -> Service<'a> {
-        Service { state: State::None, made: Arc::default(), start, off: None }
+    pub fn new(start: &'a dyn Fn() -> Result<Start, String>, say: fn(&str)) -> Service<'a> {
+        Service { state: State::None, made: Arc::default(), start, say, off: None }
     }
 
     pub fn made(&self) -> Arc<Made> {
@@ -52,7 +52,9 @@ impl<'a> Service<'a> {
     }
 
     pub fn has_no_listener(&mut self) {
-        self.off = Some("an agentbox around this one is told of its changes, and keeps them if it is live".to_owned());
+        let why = "an agentbox around this one has the listener, and backs up what is live there";
+        (self.say)(&format!("agentbox: nothing is backed up here: {why}"));
+        self.off = Some(why.to_owned());
     }
 
     /// The listener, ready to be read when the first call comes.
@@ -69,9 +71,9 @@ impl<'a> Service<'a> {
     /// In words. The listener is closed then, and every call that waits is answered with ENOSYS.
     pub fn serve(&mut self) -> Result<(), String> {
         let State::Waiting(listener) = std::mem::replace(&mut self.state, State::None) else { return Ok(()) };
-        let Start { rules, new, state_dir, say } = (self.start)()?;
+        let Start { rules, new, state_dir } = (self.start)()?;
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| errno.to_string())?;
-        let made = self.made();
+        let (made, say) = (self.made(), self.say);
         let thread = std::thread::Builder::new().name("notify".to_owned()).stack_size(512 * 1024);
         let work = move || {
             let mut backup = Backup::new(rules, made, new, state_dir, say);
