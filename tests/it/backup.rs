@@ -78,7 +78,7 @@ impl Random {
             11 => format!("mkdir {a}"),
             12 => format!("link {a} {b}"),
             13 => format!("symlink {b} {a}"),
-            14 => format!("chmod {} {a}", [0o600, 0o755, 0o444, 0o640][self.next(4)]),
+            14 => format!("chmod {} {a}", [0o700, 0o755, 0o711, 0o740][self.next(4)]),
             15 => format!("utime {a}"),
             // No FIFO: the next write to it would wait for a reader.
             _ => format!("setxattr {a}"),

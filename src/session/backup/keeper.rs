@@ -216,6 +216,13 @@ impl Backup {
         }
     }
 
+    /// What stands at a place whose name is about to go. The kernel refuses that for a mount point, as a frozen name is
+    /// one: such a file must not even be linked, which would change its time.
+    fn look_at_name(&self, at: &Place) -> Result<Option<Statx>, Errno> {
+        let found = self.look(at)?;
+        if found.as_ref().is_some_and(is_mount_point) { Err(Errno::BUSY) } else { Ok(found) }
+    }
+
     /// What stands at a place, if it is the host's own: over a hidden name lies a mask, which must never be taken for
     /// the file that it covers.
     fn look(&self, at: &Place) -> Result<Option<Statx>, Errno> {
@@ -348,8 +355,8 @@ impl Backup {
     }
 
     fn renamed(&mut self, caller: &Caller<'_>, from: &Place, to: &Place) -> Result<(), Errno> {
-        let Some(moved) = self.look(from)? else { return Ok(()) };
-        let replaced = self.look(to)?;
+        let Some(moved) = self.look_at_name(from)? else { return Ok(()) };
+        let replaced = self.look_at_name(to)?;
         if replaced.as_ref().is_some_and(|stat| Identity::of(stat) == Identity::of(&moved)) {
             // Two names of one file: the kernel does nothing.
             return Ok(());
@@ -373,7 +380,7 @@ impl Backup {
     }
 
     fn exchanged(&mut self, caller: &Caller<'_>, a: &Place, b: &Place) -> Result<(), Errno> {
-        let (Some(was_a), Some(was_b)) = (self.look(a)?, self.look(b)?) else { return Ok(()) };
+        let (Some(was_a), Some(was_b)) = (self.look_at_name(a)?, self.look_at_name(b)?) else { return Ok(()) };
         if Identity::of(&was_a) == Identity::of(&was_b) {
             return Ok(());
         }
@@ -502,7 +509,7 @@ impl Keeper for Backup {
                 None => self.created(caller, &at, false),
                 Some(_) => Ok(()),
             },
-            Change::Remove(at) => match self.look(&at)? {
+            Change::Remove(at) => match self.look_at_name(&at)? {
                 Some(stat) => self.removed(caller, &at, &stat),
                 None => Ok(()),
             },
