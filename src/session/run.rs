@@ -20,7 +20,8 @@ pub struct Settings<'a> {
     pub policy: &'a Policy,
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
     /// Where the service says at the time what it cannot keep.
     pub say: fn(&str),
 }
@@ -41,8 +42,6 @@ pub enum RunError {
     Signals(nix::errno::Errno),
     Launch(StepError),
     Supervise(SuperviseError),
-    /// The service that is told of changes did not come to its end.
-    Service(String),
 }
 
 impl fmt::Display for RunError {
@@ -58,7 +57,6 @@ impl fmt::Display for RunError {
             RunError::Signals(errno) => write!(f, "cannot hold signals back: {errno}"),
             RunError::Launch(err) => err.fmt(f),
             RunError::Supervise(err) => err.fmt(f),
-            RunError::Service(why) => f.write_str(why),
         }
     }
 }
@@ -73,7 +71,7 @@ impl RunError {
             RunError::Store(err) => err.hint(),
             RunError::Launch(err) => err.hint.clone(),
             RunError::Stdio(_) => Some("redirect it from or to a file, a pipe or /dev/null".into()),
-            RunError::Record(_) | RunError::Signals(_) | RunError::Supervise(_) | RunError::Service(_) => None,
+            RunError::Record(_) | RunError::Signals(_) | RunError::Supervise(_) => None,
         }
     }
 }
@@ -179,7 +177,7 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
     let mut service = Service::new(&start, settings.say);
     let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit, &mut service);
     // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
-    let kept = service.finish().map_err(RunError::Service)?;
+    let kept = service.finish();
     let outcome = outcome.map_err(RunError::Supervise)?;
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.

@@ -75,7 +75,7 @@ impl std::fmt::Display for SuperviseError {
                 write!(f, "the box's first process ended with status {status} during the setup and said nothing")
             }
             SuperviseError::Channel(err) => err.fmt(f),
-            SuperviseError::Service(why) => write!(f, "cannot start the notification service: {why}"),
+            SuperviseError::Service(why) => write!(f, "the notification service failed: {why}"),
             SuperviseError::System { doing, errno } => write!(f, "{doing}: {errno}"),
         }
     }

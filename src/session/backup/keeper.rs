@@ -483,6 +483,10 @@ impl Keeper for Backup {
     }
 
     fn before(&mut self, caller: &Caller<'_>, change: Change) -> Result<(), Errno> {
+        // Below a frozen directory, for one: the kernel refuses it, and a link to keep the file would change its time.
+        if change.places().into_iter().any(is_read_only) {
+            return Ok(());
+        }
         if self.rules.mounts && change.places().into_iter().any(|place| !is_on_host(place)) {
             return Ok(());
         }
@@ -528,6 +532,10 @@ impl Seen {
     fn of(stat: &Statx) -> Seen {
         Seen { identity: Identity::of(stat), changed: nanoseconds(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec) }
     }
+}
+
+fn is_read_only(place: &Place) -> bool {
+    rustix::fs::fstatvfs(&place.dir).is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 /// Is the directory of this place the one that the host has at that path?

@@ -1,15 +1,17 @@
-//! The notification service of a live run, as the supervisor has it: a listener at first, and from the first call that
-//! it is told of on a thread of its own. Most short commands change nothing and never have one.
+//! The notification service of a live run, as the supervisor has it: a listener beside the other descriptors of its
+//! loop, and from the first call that it is told of a keeper. Most short commands change nothing and never need one.
+//!
+//! It works in the supervisor's own thread, for there is no other: a signal or the time limit waits until the file is
+//! kept that a call is about, which the limit on one file bounds. Nothing else that this process answers, a file system
+//! of its own in the box for one, may be asked by what is done here.
 
 use super::super::record::NewSession;
 use super::keeper::{Backup, Kept, Rules};
 use crate::watch::made::Made;
-use crate::watch::notify::serve;
-use rustix::pipe::{PipeFlags, pipe_with};
+use crate::watch::notify::{Served, prepare, serve_next};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// What the service starts with when the first call comes.
 pub struct Start {
@@ -19,7 +21,9 @@ pub struct Start {
 }
 
 pub struct Service<'a> {
-    state: State,
+    /// None before it came, and after everybody who could make a call is gone.
+    listener: Option<OwnedFd>,
+    keeper: Option<Box<Backup>>,
     /// The names that the command makes.
     made: Arc<Made>,
     start: &'a dyn Fn() -> Result<Start, String>,
@@ -27,20 +31,9 @@ pub struct Service<'a> {
     off: Option<String>,
 }
 
-enum State {
-    /// No listener came yet, or none will.
-    None,
-    Waiting(OwnedFd),
-    /// Closed, `stop` ends it.
-    Serving {
-        thread: JoinHandle<Kept>,
-        stop: OwnedFd,
-    },
-}
-
 impl<'a> Service<'a> {
     pub fn new(start: &'a dyn Fn() -> Result<Start, String>, say: fn(&str)) -> Service<'a> {
-        Service { state: State::None, made: Arc::default(), start, say, off: None }
+        Service { listener: None, keeper: None, made: Arc::default(), start, say, off: None }
     }
 
     pub fn made(&self) -> Arc<Made> {
@@ -48,7 +41,8 @@ impl<'a> Service<'a> {
     }
 
     pub fn listen(&mut self, listener: OwnedFd) {
-        self.state = State::Waiting(listener);
+        prepare(&listener);
+        self.listener = Some(listener);
     }
 
     pub fn has_no_listener(&mut self) {
@@ -57,46 +51,38 @@ impl<'a> Service<'a> {
         self.off = Some(why.to_owned());
     }
 
-    /// The listener, ready to be read when the first call comes.
+    /// The listener, which can be read when a call waits.
     pub fn waiting(&self) -> Option<BorrowedFd<'_>> {
-        match &self.state {
-            State::Waiting(listener) => Some(listener.as_fd()),
-            State::None | State::Serving { .. } => None,
-        }
+        self.listener.as_ref().map(AsFd::as_fd)
     }
 
-    /// Starts to answer. The process that was cloned before has one thread for ever; this one has two from here on.
+    /// Answers a call that waits.
     ///
     /// # Errors
     /// In words. The listener is closed then, and every call that waits is answered with ENOSYS.
     pub fn serve(&mut self) -> Result<(), String> {
-        let State::Waiting(listener) = std::mem::replace(&mut self.state, State::None) else { return Ok(()) };
-        let Start { rules, new, state_dir } = (self.start)()?;
-        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| errno.to_string())?;
-        let (made, say) = (self.made(), self.say);
-        let thread = std::thread::Builder::new().name("notify".to_owned()).stack_size(512 * 1024);
-        let work = move || {
-            let mut backup = Backup::new(rules, made, new, state_dir, say);
-            serve(&listener, &stopped, &mut backup);
-            drop(listener);
-            backup.finish()
+        let Some(listener) = self.listener.take() else { return Ok(()) };
+        let keeper = match &mut self.keeper {
+            Some(keeper) => keeper,
+            None => {
+                let Start { rules, new, state_dir } = (self.start)()?;
+                let backup = Backup::new(rules, Arc::clone(&self.made), new, state_dir, self.say);
+                self.keeper.insert(Box::new(backup))
+            }
         };
-        let thread = thread.spawn(work).map_err(|err| err.to_string())?;
-        self.state = State::Serving { thread, stop };
+        match serve_next(&listener, keeper.as_mut()) {
+            Ok(Served::One) => self.listener = Some(listener),
+            Ok(Served::Last) => {}
+            Err(errno) => return Err(format!("receiving a notification: {errno}")),
+        }
         Ok(())
     }
 
     /// After the box is gone: what was kept.
-    ///
-    /// # Errors
-    /// In words, when the service did not come to its end.
-    pub fn finish(self) -> Result<Kept, String> {
-        match self.state {
-            State::None | State::Waiting(_) => Ok(Kept { nothing: true, off: self.off, ..Kept::default() }),
-            State::Serving { thread, stop } => {
-                drop(stop);
-                thread.join().map_err(|_| "the notification service failed".to_owned())
-            }
+    pub fn finish(self) -> Kept {
+        match self.keeper {
+            Some(keeper) => keeper.finish(),
+            None => Kept { nothing: true, off: self.off, ..Kept::default() },
         }
     }
 }

@@ -18,7 +18,7 @@ pub use territory::Territory;
 
 use crate::sys::changing::{Changes, ChangingCall, Follow, PathArg, RENAME_EXCHANGE, changing};
 use crate::sys::notify::{Answer, Notification, answer, receive, still_waits, wake_on_one_processor};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -80,29 +80,43 @@ pub trait Keeper {
     fn before(&mut self, caller: &Caller<'_>, change: Change) -> Result<(), Errno>;
 }
 
-/// Serves until nobody is left who could make a call, or until the other end of `stop` is closed.
-pub fn serve(listener: &OwnedFd, stop: &OwnedFd, keeper: &mut impl Keeper) {
+/// What came of a look at the listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// A call, or one that went away.
+    One,
+    /// Nobody is left who could make a call.
+    Last,
+}
+
+/// To be done once with a listener.
+pub fn prepare(listener: &OwnedFd) {
     // An older kernel is only slower.
     wake_on_one_processor(listener.as_fd()).ok();
-    loop {
-        let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        match poll(&mut ready, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            // The listener is closed by the caller, and every call answered with ENOSYS.
-            Err(_) => return,
-        }
-        let [calls, stopped] = ready.map(|fd| fd.revents());
-        if calls.contains(PollFlags::IN) {
-            match receive(listener.as_fd()) {
-                Ok(call) => serve_one(listener.as_fd(), &call, keeper),
-                // Its process was killed meanwhile.
-                Err(Errno::NOENT | Errno::INTR) => {}
-                Err(_) => return,
-            }
-        } else if !calls.is_empty() || !stopped.is_empty() {
-            return;
-        }
+}
+
+/// Answers the call that waits, if one does. Never waits for one.
+///
+/// # Errors
+/// The errno of poll(2) or ioctl(2).
+pub fn serve_next(listener: &OwnedFd, keeper: &mut impl Keeper) -> Result<Served, Errno> {
+    let mut ready = [PollFd::new(listener, PollFlags::IN)];
+    match poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok(Served::One),
+        Err(errno) => return Err(errno),
     }
+    let found = ready[0].revents();
+    if !found.contains(PollFlags::IN) {
+        return Ok(if found.is_empty() { Served::One } else { Served::Last });
+    }
+    match receive(listener.as_fd()) {
+        Ok(call) => serve_one(listener.as_fd(), &call, keeper),
+        // Its process was killed meanwhile.
+        Err(Errno::NOENT | Errno::INTR) => {}
+        Err(errno) => return Err(errno),
+    }
+    Ok(Served::One)
 }
 
 fn serve_one(listener: BorrowedFd<'_>, call: &Notification, keeper: &mut impl Keeper) {
