@@ -5,23 +5,17 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Whose name is it? A name that the command made is its own; one that appears otherwise is the host's.
-pub trait Origins {
-    fn made_by_command(&self, path: &Path) -> bool;
-}
-
 /// Names are taken in before the call that makes them goes on, so that whoever sees the name can ask. A call that fails
 /// afterwards leaves its name here.
 #[derive(Debug, Default)]
 pub struct Made(Mutex<BTreeSet<PathBuf>>);
 
-impl Origins for Made {
-    fn made_by_command(&self, path: &Path) -> bool {
+impl Made {
+    /// Whose name is it? A name that the command made is its own; one that appears otherwise is the host's.
+    pub fn made_by_command(&self, path: &Path) -> bool {
         self.lock().contains(path)
     }
-}
 
-impl Made {
     pub fn add(&self, path: &Path) {
         self.lock().insert(path.to_path_buf());
     }
