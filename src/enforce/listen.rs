@@ -6,7 +6,8 @@ use super::StepError;
 use super::wire::{self, Report, Wait};
 use crate::plan::hints;
 use crate::sys::changing::{CHANGING, Changes, WRITING};
-use crate::sys::notify::{Instruction, install_listener};
+use crate::sys::notify::{Instruction, install_listener, read_memory};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -25,6 +26,9 @@ const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 /// The command must not keep the listener, or it could answer for the supervisor: it is closed here.
 pub(super) fn install(channel: BorrowedFd<'_>) -> Result<(), StepError> {
     let fail = |err: &dyn std::fmt::Display| StepError::new("seccomp notification", err).hint(hints::NOTIFY);
+    if !can_be_served() {
+        return wire::send_report(channel, &Report::NoListener, Wait::Yes).map_err(|err| fail(&err));
+    }
     let told = match install_listener(&program()) {
         Ok(listener) => wire::send_listener(channel, listener.as_fd()),
         // One listener at a time: an agentbox around this one has it (seccomp(2)).
@@ -32,6 +36,16 @@ pub(super) fn install(channel: BorrowedFd<'_>) -> Result<(), StepError> {
         Err(errno) => return Err(fail(&errno)),
     };
     told.map_err(|err| fail(&err))
+}
+
+/// Can the supervisor read the memory and resolve the paths of others? A filter around both of them holds here as there:
+/// a box of agentbox's has one that lets nobody.
+fn can_be_served() -> bool {
+    let here = 0u64;
+    let read = read_memory(std::process::id(), (&raw const here).addr() as u64, &mut [0; 8]);
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat2(rustix::fs::CWD, "/", flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    read.is_ok() && opened.is_ok()
 }
 
 /// Numbers in a row that are told of without a look at an argument.

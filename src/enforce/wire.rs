@@ -31,7 +31,7 @@ pub enum Report {
     Ended(Ended),
     /// The listener of the command's own filter comes with it. Sent by the command's process before its exec.
     Listener,
-    /// There is none, for a filter around the box has one.
+    /// There is none, for a filter around the box has one, or lets nobody serve it.
     NoListener,
 }
 

@@ -328,7 +328,7 @@ fn backups_can_be_given_up_and_are_off_without_a_place() {
     assert_eq!(place.read("p/a"), "y\n");
 }
 
-/// One listener a process tree: the inner box goes without, and says so; the outer one keeps what is changed there.
+/// The inner box goes without a listener, and says so, live around it or not; the outer one keeps what is changed there.
 #[test]
 fn a_nested_box_leaves_it_to_the_outer_one() {
     let place = place();
@@ -338,7 +338,7 @@ fn a_nested_box_leaves_it_to_the_outer_one() {
         "$AB --nested --ro {agentbox} -- sh -c 'XDG_STATE_HOME=/tmp/s {agentbox} run --live -- sh -c \"echo x >a\"'"
     );
     let output = undone(&place, &script);
-    output.ok().err_has("an agentbox around this one");
+    output.ok().err_has("nothing is backed up here: the box around this one");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl<'a> Service<'a> {
     }
 
     pub fn has_no_listener(&mut self) {
-        let why = "an agentbox around this one has the listener, and backs up what is live there";
+        let why = "the box around this one keeps the notification service from it, and backs up what is live there";
         (self.say)(&format!("agentbox: nothing is backed up here: {why}"));
         self.off = Some(why.to_owned());
     }
