@@ -47,13 +47,15 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
         let kept = stored.dir.join("backup");
         return Err(Failure::new(Status::USAGE, error).hint(format!("what was there before is in {}", kept.display())));
     }
-    let hidden = judge(&record.policy);
+    let judge = judge(&record.policy);
+    let hidden = |path: &Path, dir: bool| judge.hides(path, dir);
     let wanted = wanted(args, env)?;
     let mut layers = Vec::new();
     for layer in stored.layers() {
         let mut found = changes::read(&layer, &hidden).map_err(|err| {
             Failure::new(Status::USAGE, anyhow::Error::new(err).context(format!("session {}", stored.id)))
         })?;
+        found.remark_obeyed(|path| judge.obeyed(path));
         retain(&mut found, &wanted);
         layers.push(found);
     }

@@ -3,7 +3,7 @@ use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
 use crate::enforce::{Injected, Surroundings};
-use crate::policy::{Access, Policy};
+use crate::policy::{Access, Policy, sweep};
 use crate::profile::{DiffStyle, Mode};
 use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
@@ -15,6 +15,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Run a command in the box
 ///
@@ -56,22 +57,31 @@ pub(super) fn surroundings(env: &Env) -> Surroundings {
 }
 
 fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
+    let since = SystemTime::now();
     let injected = injected(env)?;
-    let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
+    let mut resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
+    let plan = compile(&mut resolved.policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
     // Not dropped: the process ends with them, and to free them would copy what pid 1 still shares.
-    let resolved = ManuallyDrop::new(resolved);
+    let (resolved, plan) = (ManuallyDrop::new(resolved), ManuallyDrop::new(plan));
     let policy = &resolved.policy;
-    let plan = ManuallyDrop::new(compile(policy, &resolved.facts, args.command.clone(), Status::REFUSED)?);
     // Opened before the run, so that a report that cannot be written is known before anything happened.
     let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {
         before(policy, &plan.notices, &args.command);
     }
-    let settings =
-        Settings { plan: &plan, policy, state_dir: env.state_dir(), injected, around: &|| surroundings(env), say };
-    let finished = run_box(&settings).map_err(failure)?;
+    let settings = Settings {
+        plan: &plan,
+        policy,
+        state_dir: env.state_dir(),
+        injected,
+        around: &|| surroundings(env),
+        since,
+        say,
+    };
+    let mut finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(policy, &plan, &finished.outcome, finished.session_id().map(str::to_owned));
     report.ran_into(finished.reached);
+    report.guarded(std::mem::take(&mut finished.notes));
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {
@@ -92,6 +102,7 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
+    report.planted = sweep(policy, &resolved.facts.mounts, since);
     settle(args, policy, finished, status, &mut report);
     if let Some(file) = report_file {
         write_report(file, &report);

@@ -5,6 +5,7 @@ mod cgroup;
 mod descendants;
 mod error;
 mod exec;
+mod git;
 mod isolate;
 mod landlock;
 mod listen;
@@ -53,6 +54,8 @@ pub struct Launched {
     pub channel: OwnedFd,
     /// Gone when dropped, once the box is.
     pub group: Option<Group>,
+    /// The box's mount namespace, where it was asked for.
+    pub mount_namespace: Option<OwnedFd>,
 }
 
 /// What a launch needs beside the plan.
@@ -63,6 +66,8 @@ pub struct Launch<'a> {
     pub injected: Option<Injected>,
     /// Asked only when the launch is refused.
     pub around: &'a dyn Fn() -> Surroundings,
+    /// Keep a way into the box's mount namespace.
+    pub guarded: bool,
 }
 
 /// Starts the box: one clone3 with all namespaces, the uid map from outside, and the stages inside.
@@ -87,9 +92,11 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
             drop(inside);
             // Without its map the box holds no privileges and waits; dropped, the channel ends it.
             isolate::write_maps(pid, isolate)?;
+            // Now: once pid 1 is not dumpable, /proc/PID/ns is closed to an ordinary user.
+            let mount_namespace = launch.guarded.then(|| isolate::mount_namespace(pid)).transpose()?;
             wire::send_order(outside.as_fd(), wire::Order::Proceed, wire::Wait::Yes)
                 .map_err(|err| StepError::new(isolate, format!("the box died at once ({err:?})")))?;
-            Ok(Launched { pid, pidfd, channel: outside, group })
+            Ok(Launched { pid, pidfd, channel: outside, group, mount_namespace })
         }
         Err(errno) => {
             if let (Some(group), true) = (&group, cgroup::refuses(errno)) {

@@ -5,7 +5,7 @@ use super::mount::{
     MountError, attach, attach_at, call, clone_tree, destination, forbidden_on, leak, new_file_system, overlay,
     relative, set_attributes, source,
 };
-use super::{Injected, Launch, LayerDirs, StepError, whiteout};
+use super::{Injected, Launch, LayerDirs, StepError, git, whiteout};
 use crate::path::FileId;
 use crate::plan::{Private, RootStep, Whiteout, hints};
 use crate::sys::MountAttr;
@@ -77,6 +77,9 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         }
         (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL | Errno::OPNOTSUPP)) => {
             Some(hints::LAYERS)
+        }
+        (RootStep::Index { .. }, MountError::Errno(_, Errno::OVERFLOW)) => {
+            Some("the index has an owner or a group that a box of yours has not: use --live or --git=ro")
         }
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
@@ -165,6 +168,17 @@ impl Builder<'_> {
             RootStep::Pin { at } => self.over_itself(at, 0),
             RootStep::Freeze { at, .. } => self.over_itself(at, MountAttr::RDONLY),
             RootStep::Mask { at, dir, .. } => self.mask(at, *dir),
+            RootStep::Index { at, content, modified, bound: false, .. } => {
+                git::write_index(self.new_root()?, at, content, *modified)
+            }
+            RootStep::Index { at, content, modified, bound: true, .. } => {
+                let dir = self.numbered_dir("index", 0o755)?;
+                git::bind_index(self.new_root()?, dir.as_fd(), at, content, *modified)
+            }
+            RootStep::Twin { at, names, .. } => {
+                let dir = self.numbered_dir("twin", 0o755)?;
+                git::twin(self.new_root()?, dir.as_fd(), at, names)
+            }
             RootStep::PivotRoot => self.pivot(),
             RootStep::DetachOldRoot => {
                 // After pivot_root(".", ".") the old root lies on top of the new one here (pivot_root(2), NOTES), and

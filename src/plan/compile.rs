@@ -1,5 +1,6 @@
 //! From policy, facts and findings to the ordered steps.
 
+use super::git;
 use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock, tier};
 use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
@@ -278,7 +279,11 @@ impl Compiler<'_> {
             }
             EntryKind::Hide => self.hide(entry),
             EntryKind::EmptyHome => self.mount_point(&at, true, WAY),
-            EntryKind::Made(_) => {}
+            EntryKind::Made(content) => {
+                if self.holder(&at).is_some_and(|holder| matches!(holder.kind, EntryKind::Private(_))) {
+                    self.steps.push(RootStep::File { at, content: content.clone() });
+                }
+            }
         }
     }
 
@@ -338,6 +343,7 @@ impl Compiler<'_> {
             }
             sections.iter().for_each(|section| self.live_section(section));
         }
+        git::indexes(self.policy, entry, &mut self.steps);
         for section in sections {
             self.unreadable(section);
         }
@@ -381,13 +387,13 @@ impl Compiler<'_> {
                 at: found.path.strip_prefix(&section.path).unwrap_or(&found.path).to_path_buf(),
                 rule: UNSEARCHABLE.into(),
             }),
-            Finding::Frozen(_) | Finding::Socket => None,
+            Finding::Frozen(_) | Finding::Pinned | Finding::Socket => None,
         };
         let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
         let hides = self.policy.entries_below(&entry.path);
         for hide in hides.filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
             if let Ok(at) = hide.path.strip_prefix(&section.path) {
-                whiteouts.push(Whiteout { at: at.to_path_buf(), rule: format!("hidden by {}", hide.origin) });
+                whiteouts.push(Whiteout { at: at.to_path_buf(), rule: hide.hidden_by() });
             }
         }
         whiteouts.sort_by(|a, b| a.at.cmp(&b.at));
@@ -421,28 +427,34 @@ impl Compiler<'_> {
                 Finding::Hidden(rule) => self.rule_text(rule),
                 Finding::Socket => "a socket of the host (grant: --socket)".into(),
                 Finding::Unsearchable => UNSEARCHABLE.into(),
-                Finding::Frozen(_) => continue,
+                Finding::Frozen(_) | Finding::Pinned => continue,
             };
-            masks.push(RootStep::Mask { at: found.path.clone(), dir: found.kind == Some(Kind::Dir), rule });
+            masks.push(git::mask(self.policy, &found.path, found.kind == Some(Kind::Dir), rule));
         }
         masks.sort_by(|a, b| mask_path(a).cmp(mask_path(b)));
         self.steps.extend(masks);
     }
 
     fn freezes(&mut self, section: &Section) {
-        let mut frozen: Vec<(&PathBuf, usize)> = section
+        let mut held: Vec<(&PathBuf, Option<usize>)> = section
             .findings
             .found
             .iter()
             .filter_map(|found| match found.rule {
                 // A link cannot be written through to a frozen place; removing it changes the link alone.
-                Finding::Frozen(rule) if !found.link => Some((&found.path, rule)),
+                Finding::Frozen(rule) if !found.link => Some((&found.path, Some(rule))),
+                Finding::Pinned => Some((&found.path, None)),
                 Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket | Finding::Unsearchable => None,
             })
             .collect();
-        frozen.sort();
-        for (at, rule) in frozen {
-            self.steps.push(RootStep::Freeze { at: at.clone(), rule: self.rule_text(rule) });
+        // A repository before what is frozen in it.
+        held.sort();
+        for (at, rule) in held {
+            let at = at.clone();
+            self.steps.push(match rule {
+                Some(rule) => RootStep::Freeze { at, rule: self.rule_text(rule) },
+                None => RootStep::Pin { at },
+            });
         }
     }
 
@@ -463,8 +475,8 @@ impl Compiler<'_> {
             if entry.id.is_none() || !self.policy.decide(way, Access::Read).allowed {
                 return;
             }
-            let rule = format!("hidden by {}", entry.origin);
-            self.steps.push(RootStep::Mask { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rule });
+            let rule = entry.hidden_by();
+            self.steps.push(git::mask(self.policy, &entry.path, entry.file == Some(Kind::Dir), rule));
         } else {
             self.steps.push(RootStep::Shell { at: entry.path.clone(), children });
         }
@@ -488,7 +500,7 @@ impl Compiler<'_> {
 }
 
 fn mask_path(step: &RootStep) -> &Path {
-    if let RootStep::Mask { at, .. } = step { at } else { Path::new("") }
+    if let RootStep::Mask { at, .. } | RootStep::Twin { at, .. } = step { at } else { Path::new("") }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod compile;
 pub mod doctor;
+mod git;
 pub mod hints;
 mod landlock;
 mod render;
@@ -188,6 +189,25 @@ pub enum RootStep {
         dir: bool,
         rule: String,
     },
+    /// An index in which the hidden names that it tracks are marked as not checked out. Written through the overlay of a
+    /// root, or bound read-only over the real one.
+    Index {
+        at: PathBuf,
+        content: Vec<u8>,
+        /// In seconds and nanoseconds.
+        modified: (i64, i64),
+        bound: bool,
+        /// How many names are marked.
+        names: usize,
+    },
+    /// A hidden name of a live root that git tracks: a mask which answers stat(2) as what it covers does. In a directory
+    /// so do the names that are tracked, relative to it.
+    Twin {
+        at: PathBuf,
+        dir: bool,
+        names: Vec<PathBuf>,
+        rule: String,
+    },
     PivotRoot,
     /// Lazily: nothing of it is reachable any more, no path and no descriptor.
     DetachOldRoot,
@@ -272,7 +292,7 @@ impl Plan {
     pub fn hidden(&self) -> Vec<(PathBuf, &str)> {
         let mut out = Vec::new();
         for step in &self.root {
-            if let RootStep::Mask { at, rule, .. } = step {
+            if let RootStep::Mask { at, rule, .. } | RootStep::Twin { at, rule, .. } = step {
                 out.push((at.clone(), rule.as_str()));
             } else if let RootStep::Overlay { at, whiteouts, .. } = step {
                 out.extend(whiteouts.iter().map(|name| (at.join(&name.at), name.rule.as_str())));

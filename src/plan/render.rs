@@ -94,6 +94,8 @@ impl RootStep {
             RootStep::Pin { .. } => "pin",
             RootStep::Freeze { .. } => "freeze",
             RootStep::Mask { .. } => "mask",
+            RootStep::Index { .. } => "index",
+            RootStep::Twin { .. } => "twin",
             RootStep::PivotRoot => "pivot-root",
             RootStep::DetachOldRoot => "detach-old-root",
         }
@@ -152,6 +154,13 @@ impl fmt::Display for RootStep {
             RootStep::Pin { at } => write!(f, "pin {}: it cannot be moved", shown(at)),
             RootStep::Freeze { at, rule } => write!(f, "freeze {} read-only by {rule}", shown(at)),
             RootStep::Mask { at, rule, .. } => write!(f, "hide {} by {rule}", shown(at)),
+            RootStep::Index { at, bound, names, .. } => {
+                let how = if *bound { "bound read-only over it" } else { "in the session layer" };
+                write!(f, "index {} {how}: {names} hidden names are not checked out", shown(at))
+            }
+            RootStep::Twin { at, rule, .. } => {
+                write!(f, "hide {} by {rule}, with its size and times for git", shown(at))
+            }
             RootStep::PivotRoot => write!(f, "pivot_root into the new root"),
             RootStep::DetachOldRoot => write!(f, "detach the old root"),
         }

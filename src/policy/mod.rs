@@ -2,28 +2,36 @@
 //!
 //! This room resolves what the profile room read against the host's facts. It makes nothing and runs nothing.
 
+mod alias;
 mod decide;
 mod environment;
 mod error;
 mod etc;
+pub mod git;
 mod limits;
 mod names;
 mod record;
 mod resolve;
 mod roots;
 mod scan;
+mod second;
+mod sockets;
+mod sweep;
 mod tier;
 mod toolchain;
 
 /// The profile's own words that a policy keeps: rooms above this one take them from here.
-pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
+pub use crate::profile::{DiffStyle, GitAccess, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
 pub use limits::{Asked, Limits};
-pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
-pub use record::Record;
+pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
+pub use record::{Record, RecordJudge};
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
+pub use second::{Originals, second_names};
+pub use sockets::hide_sockets;
+pub use sweep::sweep;
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::Origin;
@@ -87,6 +95,16 @@ pub struct Entry {
     pub id: Option<FileId>,
 }
 
+impl Entry {
+    /// The rule of a hidden path, and what the path has to do with it where its name does not say.
+    pub fn hidden_by(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{}: {why}", self.origin),
+            None => self.origin.to_string(),
+        }
+    }
+}
+
 /// TCP ports that Landlock allows; empty means any. Only with the host's network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ports {
@@ -110,6 +128,8 @@ pub struct Policy {
     pub names: NameRules,
     /// Directories whose files a live run does not back up.
     pub no_backup: Vec<String>,
+    /// The repositories that can be used inside.
+    pub git: Option<git::Git>,
     pub net: NetMode,
     pub ports: Ports,
     pub environment: Vec<(OsString, OsString)>,

@@ -1,9 +1,10 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
+use super::git::GitNames;
+use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
-use crate::profile::Origin;
+use crate::profile::{Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,7 +19,9 @@ pub struct Record<'a> {
     /// Entries with name rules, and hidden paths: bytes, for a path need not be UTF-8.
     roots: Vec<(Cow<'a, [u8]>, bool)>,
     rules: Vec<Group<'a>>,
-    build_dirs: Cow<'a, [String]>,
+    build_dirs: Cow<'a, [Text]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    git: Option<Cow<'a, GitNames>>,
 }
 
 /// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
@@ -57,7 +60,7 @@ impl<'a> Group<'a> {
     fn list(rules: &'a [NameRule]) -> Vec<Group<'a>> {
         let mut groups: Vec<Group<'a>> = Vec::new();
         for rule in rules {
-            let text = (Cow::Borrowed(rule.text.as_str()), line(&rule.origin));
+            let text = (Cow::Borrowed(&*rule.text), line(&rule.origin));
             match groups.last_mut().filter(|group| group.takes(rule)) {
                 Some(group) => group.rules.push(text),
                 None => groups.push(Group {
@@ -80,7 +83,7 @@ impl<'a> Group<'a> {
             if let Origin::Profile { line, .. } | Origin::Repository { line, .. } = &mut origin {
                 *line = at;
             }
-            NameRule { text: text.into_owned(), literal, effect, rank, origin }
+            NameRule { text: text.into_owned().into(), literal, effect, rank, origin }
         })
     }
 }
@@ -94,6 +97,7 @@ impl Policy {
                 .collect(),
             rules: Group::list(&self.names.rules),
             build_dirs: Cow::Borrowed(&self.names.build_dirs),
+            git: self.names.git.as_ref().map(Cow::Borrowed),
         }
     }
 }
@@ -112,16 +116,39 @@ impl Record<'_> {
         let path = |path: Cow<'_, [u8]>| PathBuf::from(OsString::from_vec(path.into_owned()));
         let roots = self.roots.into_iter().map(|(at, hide)| (path(at), hide)).collect();
         let rules = self.rules.into_iter().flat_map(Group::rules).collect();
-        let names = NameRules::new(rules, self.build_dirs.into_owned())?;
+        let git = self.git.map(Cow::into_owned);
+        let names = NameRules::new(rules, self.build_dirs.into_owned())?.with_git(git);
         Ok(RecordJudge { roots, names, scratch: RefCell::new(Scratch::default()) })
     }
 }
 
 impl RecordJudge {
+    /// The rule by which the host obeys what stands at this very name, in words.
+    pub fn obeyed(&self, path: &Path) -> Option<String> {
+        let (root, hide) = self.root_of(path)?;
+        let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
+        if *hide || bytes.len() <= root_len {
+            return None;
+        }
+        let scratch = &mut self.scratch.borrow_mut();
+        let mut inside = Inside::default();
+        let mut above = Inside::default();
+        self.names.along::<()>(bytes, root_len, true, scratch, |_, below, _| {
+            (above, inside) = (inside, below);
+            ControlFlow::Continue(())
+        });
+        let rule = &self.names.rules[self.names.obeyed(above, bytes, root_len, scratch)?];
+        Some(format!("`{}` ({})", rule.text, rule.origin))
+    }
+
+    fn root_of(&self, path: &Path) -> Option<&(PathBuf, bool)> {
+        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
+        at.max_by_key(|(root, _)| root.as_os_str().len())
+    }
+
     /// Was the absolute host path invisible to the command?
     pub fn hides(&self, path: &Path, dir: bool) -> bool {
-        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
-        let Some((root, hide)) = at.max_by_key(|(root, _)| root.as_os_str().len()) else { return false };
+        let Some((root, hide)) = self.root_of(path) else { return false };
         if *hide {
             return true;
         }
@@ -140,13 +167,13 @@ mod tests {
     #[test]
     fn rules_come_back_as_they_were() {
         let rule = |text: &str, effect, origin| NameRule {
-            text: text.into(),
+            text: text.to_owned().into(),
             literal: false,
             effect,
             rank: Rank::Profile,
             origin,
         };
-        let profile = |file: &str, line| Origin::Profile { file: file.into(), line };
+        let profile = |file: &str, line| Origin::Profile { file: file.to_owned().into(), line };
         let rules = [
             rule("a", Effect::Hide, profile("x", 1)),
             rule("b", Effect::Hide, profile("x", 2)),

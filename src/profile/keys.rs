@@ -7,7 +7,7 @@ pub(super) const KEYS: &[(&str, &[&str])] = &[
     ("", &["description", "extends", "programs"]),
     (
         "filesystem",
-        &["rw", "ro", "scratch", "home", "hide", "grant", "freeze", "build_dirs", "no_backup", "toolchains"],
+        &["rw", "ro", "scratch", "home", "git", "hide", "grant", "freeze", "build_dirs", "no_backup", "toolchains"],
     ),
     ("network", &["mode", "tcp_connect", "tcp_bind", "sockets"]),
     ("environment", &["pass", "deny", "set"]),

@@ -2,7 +2,7 @@
 
 use super::error::LoadError;
 use super::read::{Removal, Sheet};
-use super::schema::{Grant, GrantAccess, Layer, Limits, PathEntry, Profile, Written};
+use super::schema::{Grant, GrantAccess, Layer, Limits, PathEntry, Profile, Text, Written};
 use super::value::{Word, nearest};
 use std::collections::BTreeSet;
 
@@ -24,6 +24,15 @@ impl Entry for String {
     }
     fn name(&self) -> String {
         self.clone()
+    }
+}
+
+impl Entry for Text {
+    fn same(&self, other: &Text) -> bool {
+        self == other
+    }
+    fn name(&self) -> String {
+        self.to_string()
     }
 }
 
@@ -98,6 +107,7 @@ impl Merged {
         unite(&mut below.ro, above.ro);
         unite(&mut below.scratch, above.scratch);
         over(&mut below.home, above.home);
+        over(&mut below.git, above.git);
         unite(&mut below.hide, above.hide);
         unite(&mut below.grant, above.grant);
         unite(&mut below.freeze, above.freeze);

@@ -129,6 +129,7 @@ impl Reader {
                 "ro" => out.ro = self.paths(&key, value)?,
                 "scratch" => out.scratch = self.paths(&key, value)?,
                 "home" => out.home = Some(self.word(&key, value)?),
+                "git" => out.git = Some(self.word(&key, value)?),
                 "hide" => out.hide = self.list(&key, value, |text| item::checked(text, value::check_pattern))?,
                 "grant" => out.grant = self.list(&key, value, item::grant)?,
                 "freeze" => out.freeze = self.list(&key, value, |text| item::checked(text, value::check_pattern))?,

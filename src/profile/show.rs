@@ -21,11 +21,13 @@ impl Profile {
     pub fn shown(&self) -> Vec<Shown> {
         let Profile { names: _, description: _, programs: _, filesystem, network, environment, limits, run } = self;
         let mut out = List(Vec::new());
-        let Filesystem { rw, ro, scratch, home, hide, grant, freeze, build_dirs, no_backup, toolchains } = filesystem;
+        let Filesystem { rw, ro, scratch, home, git, hide, grant, freeze, build_dirs, no_backup, toolchains } =
+            filesystem;
         for (key, paths) in [("rw", rw), ("ro", ro), ("scratch", scratch)] {
             out.paths(&format!("filesystem.{key}"), paths);
         }
         out.word("filesystem.home", home.as_ref());
+        out.word("filesystem.git", git.as_ref());
         out.entries("filesystem.hide", hide);
         out.entries("filesystem.grant", grant);
         out.entries("filesystem.freeze", freeze);

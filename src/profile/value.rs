@@ -1,7 +1,9 @@
 //! The values that a profile and the command line share: patterns, grants, sizes, durations and words. Both sides
 //! parse them here, so that `--limit memory=4G` and `memory = "4G"` cannot differ.
 
-use super::schema::{DiffStyle, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Origin, Written};
+use super::schema::{
+    DiffStyle, GitAccess, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Origin, Written,
+};
 use std::fmt;
 
 /// Why a value cannot be used. The text names the value; the place is the caller's to add.
@@ -145,14 +147,18 @@ pub(super) fn check_text(text: &str) -> Result<(), ValueError> {
 
 /// `GLOB`, `GLOB:ro` or `GLOB:rw`. Any other ending after a colon is refused: it is more likely a slip than a name.
 pub fn parse_grant(text: &str) -> Result<Grant, ValueError> {
+    split_grant(text).map(|(glob, access)| Grant { glob: glob.to_owned().into(), access })
+}
+
+/// The glob, which is checked, and the access.
+pub(super) fn split_grant(text: &str) -> Result<(&str, GrantAccess), ValueError> {
     let (glob, access) = match text.rsplit_once(':') {
         None => (text, GrantAccess::Ro),
         Some((glob, "ro")) => (glob, GrantAccess::Ro),
         Some((glob, "rw")) => (glob, GrantAccess::Rw),
         Some((_, found)) => return Err(ValueError::Access { text: text.into(), found: found.into() }),
     };
-    check_glob(glob)?;
-    Ok(Grant { glob: glob.into(), access })
+    check_glob(glob).map(|()| (glob, access))
 }
 
 /// Bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB`; `unlimited` is `u64::MAX`.
@@ -254,6 +260,10 @@ pub trait Word: Copy + 'static {
 
 impl Word for HomeMode {
     const WORDS: &'static [(&'static str, Self)] = &[("private", HomeMode::Private), ("read-only", HomeMode::ReadOnly)];
+}
+
+impl Word for GitAccess {
+    const WORDS: &'static [(&'static str, Self)] = &[("ro", GitAccess::Ro), ("rw", GitAccess::Rw)];
 }
 
 impl Word for Mode {

@@ -5,7 +5,7 @@ use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::backup::Kept;
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges, Reached};
+use crate::session::{Counts, LayerChanges, Note, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,12 @@ pub struct RunReport<'a> {
     policy: &'a Policy,
     plan: &'a Plan,
     session: Option<String>,
+    /// Names of live roots that the host obeys later and that were made during the run, each with its rule.
+    pub planted: Vec<(PathBuf, String)>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
+    /// What the guard had to tell.
+    notes: Vec<Note>,
     /// Status and words of a command that did not run.
     refused: Option<(u8, String)>,
     /// Of a live run: what could not be kept of what it changed.
@@ -45,7 +49,9 @@ impl<'a> RunReport<'a> {
             policy,
             plan,
             session,
+            planted: Vec::new(),
             reached: Vec::new(),
+            notes: Vec::new(),
             refused: None,
             backup: Value::Null,
         }
@@ -76,6 +82,34 @@ impl<'a> RunReport<'a> {
             "lost": kept.lost.iter().map(lost).collect::<Vec<_>>(),
             "left_out": kept.left_out,
         });
+    }
+
+    /// What the guard had to tell of this run.
+    pub fn guarded(&mut self, notes: Vec<Note>) {
+        self.notes = notes;
+    }
+
+    fn hidden_during_run(&self) -> Vec<String> {
+        let path = |note: &Note| if let Note::Hidden(path) = note { Some(shown(path)) } else { None };
+        self.notes.iter().filter_map(path).collect()
+    }
+
+    fn unguarded(&self) -> Vec<String> {
+        self.notes.iter().filter(|note| !matches!(note, Note::Hidden(_))).map(Note::to_string).collect()
+    }
+
+    fn guard_lines(&self) -> Vec<String> {
+        const SHOWN: usize = 3;
+        let mut lines = Vec::new();
+        let hidden = self.hidden_during_run();
+        if !hidden.is_empty() {
+            let more = hidden.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let first = hidden[..hidden.len().min(SHOWN)].join(", ");
+            lines.push(format!("made or replaced by the host, and hidden during the run: {first}{more}"));
+        }
+        lines.extend(self.unguarded());
+        lines.iter().map(|line| format!("agentbox: {}", one_line(line))).collect()
     }
 
     /// Nothing was changed, so no session was kept.
@@ -113,6 +147,9 @@ impl<'a> RunReport<'a> {
             "limits": limits,
             "reached": self.reached,
             "backup": self.backup,
+            "planted": self.planted.iter().map(|(path, rule)| json!({ "path": shown(path), "rule": rule })).collect::<Vec<_>>(),
+            "hidden_during_run": self.hidden_during_run(),
+            "unguarded": self.unguarded(),
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
             "changes": self.counts,
@@ -131,7 +168,10 @@ impl<'a> RunReport<'a> {
 
     /// What is said at the end: grants of this run alone, and layers that were given up.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> = self.planted.iter().take(TOLD).map(planted).collect();
+        if let Some(more @ 1..) = self.planted.len().checked_sub(TOLD) {
+            lines.push(format!("agentbox: and {more} more that the host obeys later: --report lists them"));
+        }
         if !self.policy.granted.is_empty() {
             lines.push(format!("agentbox: granted for this run: {}", one_line(&self.policy.granted.join(", "))));
         }
@@ -141,8 +181,17 @@ impl<'a> RunReport<'a> {
         }
         lines.extend(self.plan.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
         lines.extend(held(&self.plan.seal).iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
+        lines.extend(self.guard_lines());
         lines
     }
+}
+
+/// So many planted names are told; the rest is counted.
+const TOLD: usize = 20;
+
+fn planted((path, rule): &(PathBuf, String)) -> String {
+    let path = shown(path);
+    format!("agentbox: made or changed during the run, and the host obeys it later: {path}: {}", one_line(rule))
 }
 
 /// What holds the limits that the command line gave, where no cgroup does.
@@ -194,7 +243,7 @@ pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
         })
     };
     if git && hidden() {
-        lines.push("agentbox: .git is hidden inside (grant: --grant .git:rw)".to_owned());
+        lines.push("agentbox: .git is hidden inside (grant: --git)".to_owned());
     }
     lines
 }

@@ -8,6 +8,7 @@ mod body;
 pub mod changes;
 pub mod diff;
 mod examine;
+mod guard;
 mod hunks;
 mod json;
 mod limit;
@@ -27,6 +28,7 @@ mod tree;
 mod walk;
 
 pub use crate::enforce::Reached;
+pub use crate::watch::guard::Note;
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
 pub use examine::examine;
 pub use osjson::value as os_value;
@@ -34,18 +36,28 @@ pub use record::{Counts, NewSession, Outcome, Record};
 pub use store::{Layer, Session, State, Store, Stored};
 pub use store_error::StoreError;
 
+use crate::policy::RecordJudge;
 use serde_json::value::RawValue;
 use std::path::Path;
 
-/// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
-pub type Judge = Box<dyn Fn(&Path, bool) -> bool>;
+/// Judges names as the session's run did.
+pub struct Judge(Option<RecordJudge>);
 
-/// Judges hidden names as the session's run did, from the policy in its record. A record without a policy that can be
+impl Judge {
+    /// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
+    pub fn hides(&self, path: &Path, dir: bool) -> bool {
+        self.0.as_ref().is_some_and(|judge| judge.hides(path, dir))
+    }
+
+    /// The rule by which the host obeys what stands at the name.
+    pub fn obeyed(&self, path: &Path) -> Option<String> {
+        self.0.as_ref()?.obeyed(path)
+    }
+}
+
+/// Judges names as the session's run did, from the policy in its record. A record without a policy that can be
 /// read (changed by hand, or of another version) hides nothing: its diff then shows more, never less.
 pub fn judge(policy: &RawValue) -> Judge {
     let record = serde_json::from_str::<crate::policy::Record<'_>>(policy.get()).ok();
-    match record.and_then(|record| record.judge().ok()) {
-        Some(judge) => Box::new(move |path, dir| judge.hides(path, dir)),
-        None => Box::new(|_, _| false),
-    }
+    Judge(record.and_then(|record| record.judge().ok()))
 }

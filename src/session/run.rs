@@ -2,17 +2,19 @@
 
 use super::backup::{Kept, Rules, Service, Start};
 use super::changes::{self, ChangesError};
+use super::guard;
 use super::signals::Signals;
-use super::supervise::{Outcome, SuperviseError, Watched, supervise};
+use super::supervise::{Outcome, Outside, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
-use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
+use super::{Counts, Layer, LayerChanges, NewSession, Note, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
 use crate::policy::{Mode, Policy};
+use crate::watch::guard::Guard;
 use std::cell::OnceCell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -24,6 +26,8 @@ pub struct Settings<'a> {
     pub around: &'a dyn Fn() -> Surroundings,
     /// Where the service says at the time what it cannot keep.
     pub say: fn(&str),
+    /// When the search for hidden names began.
+    pub since: SystemTime,
 }
 
 /// Why a run did not begin, or could not be watched.
@@ -81,6 +85,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// The limits of the whole box that it ran into.
     pub reached: Reached,
+    /// What the guard has to tell.
+    pub notes: Vec<Note>,
     session: Option<Session>,
     /// Of a live run.
     pub kept: Kept,
@@ -103,11 +109,13 @@ impl Finished {
         let Some(session) = &self.session else { return Ok(Vec::new()) };
         // Most runs change nothing that a rule would have to be asked about.
         let judge_of_run = OnceCell::new();
-        let hidden = |path: &Path, dir: bool| {
-            let hides = judge_of_run.get_or_init(|| judge(&session.record().policy));
-            hides(path, dir)
+        let judge = || judge_of_run.get_or_init(|| judge(&session.record().policy));
+        let read = |layer| {
+            let mut found = changes::read(layer, &|path, dir| judge().hides(path, dir))?;
+            found.remark_obeyed(|path| judge().obeyed(path));
+            Ok(found)
         };
-        session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
+        session.layers().iter().map(read).collect()
     }
 
     /// Writes the end of the run down; a session that changed nothing is gone.
@@ -141,7 +149,10 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
-        Ok((outcome, reached, kept)) => Ok(Finished { outcome, reached, session, kept }),
+        Ok(ended) => {
+            let BoxEnded { outcome, reached, notes, kept } = ended;
+            Ok(Finished { outcome, reached, notes, session, kept })
+        }
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -152,7 +163,15 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     }
 }
 
-fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached, Kept), RunError> {
+/// A box that ended.
+struct BoxEnded {
+    outcome: Outcome,
+    reached: Reached,
+    notes: Vec<Note>,
+    kept: Kept,
+}
+
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded, RunError> {
     let layers: Vec<LayerDirs> = session
         .iter()
         .flat_map(|session| session.layers())
@@ -168,23 +187,36 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
         terminal: inside,
         injected: settings.injected,
         around: settings.around,
+        guarded: guard::is_wanted(settings),
     })
     .map_err(RunError::Launch)?;
-    let Launched { pid, pidfd, channel, group } = launched;
-    let asked_to_end = settings.plan.isolate.namespaces.is_empty();
-    let watched = Watched { pid, pidfd, channel, asked_to_end };
+    let Launched { pid, pidfd, channel, group, mount_namespace } = launched;
     let start = || start(settings);
     let mut service = Service::new(&start, settings.say);
-    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit, &mut service);
+    let mut guard = match mount_namespace {
+        Some(namespace) => Guard::new(|| guard::setup(settings, &layers), namespace),
+        None => Guard::none(),
+    };
+    let asked_to_end = settings.plan.isolate.namespaces.is_empty();
+    let watched = Watched { pid, pidfd, channel, asked_to_end };
+    let outcome = supervise(
+        &watched,
+        &signals,
+        terminal,
+        settings.plan.time_limit,
+        Outside { guard: &mut guard, service: &mut service },
+    );
     // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
     let kept = service.finish();
     let outcome = outcome.map_err(RunError::Supervise)?;
+    // Before the layers are read: its process holds the box's mounts.
+    let notes = guard.end();
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok((outcome, reached, kept))
+    Ok(BoxEnded { outcome, reached, notes, kept })
 }
 
 /// What the notification service needs, put together when the first change comes.

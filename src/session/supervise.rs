@@ -9,6 +9,7 @@ use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
 use crate::enforce::wire::{self, Ended, Failure, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys;
+use crate::watch::guard::Guard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
@@ -36,6 +37,13 @@ impl Watched {
             pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
         }
     }
+}
+
+/// What looks at the box from outside while it runs.
+pub struct Outside<'a, 'b, 'c> {
+    pub guard: &'a mut Guard<'b>,
+    /// Told of calls that change files.
+    pub service: &'a mut Service<'c>,
 }
 
 /// How the run went.
@@ -93,7 +101,7 @@ pub fn supervise(
     signals: &Signals,
     terminal: Option<Terminal>,
     time_limit: Option<Duration>,
-    service: &mut Service<'_>,
+    outside: Outside<'_, '_, '_>,
 ) -> Result<Outcome, SuperviseError> {
     let began = Instant::now();
     let limit = Limit::starting(began, time_limit);
@@ -108,7 +116,7 @@ pub fn supervise(
         told_hangup: false,
         started: false,
         last: None,
-        service,
+        outside,
     };
     let result = supervisor.watch();
     if result.is_err() {
@@ -142,7 +150,8 @@ enum Last {
     Ended(Ended),
 }
 
-struct Supervisor<'a, 's> {
+struct Supervisor<'a, 'b, 'c> {
+    outside: Outside<'a, 'b, 'c>,
     watched: &'a Watched,
     signals: &'a Signals,
     terminal: Option<Terminal>,
@@ -157,7 +166,6 @@ struct Supervisor<'a, 's> {
     told_hangup: bool,
     started: bool,
     last: Option<Last>,
-    service: &'a mut Service<'s>,
 }
 
 fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
@@ -167,29 +175,32 @@ fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
     }
 }
 
-impl Supervisor<'_, '_> {
+impl Supervisor<'_, '_, '_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
         let mut channel_open = true;
         let mut waits_long = false;
         loop {
-            // Without a call to wait for, the third is one that is asked for nothing.
-            let (calls, wanted) = match self.service.waiting() {
-                Some(listener) => (listener, PollFlags::IN),
-                None => (self.signals.fd(), PollFlags::empty()),
-            };
+            let end = self.watched.pidfd.as_fd();
+            // What is not there is one that is asked for nothing new.
             let mut ready = [
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
-                PollFd::new(&self.watched.pidfd, PollFlags::IN),
-                PollFd::from_borrowed_fd(calls, wanted),
+                PollFd::from_borrowed_fd(end, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.outside.guard.fd().unwrap_or(end), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.outside.service.waiting().unwrap_or(end), PollFlags::IN),
                 PollFd::new(&self.watched.channel, PollFlags::IN),
             ];
             // A channel that is closed is always ready: not to be asked again.
-            let asked = if channel_open { 4 } else { 3 };
-            let left = self.limit.left();
-            let time = if waits_long { left } else { Some(sooner(left, sys::SHORT_WAIT)) };
+            let asked = if channel_open { 5 } else { 4 };
+            let mut time = self.limit.left();
+            let guard_waits = self.outside.guard.wait();
+            if let Some(wait) = guard_waits {
+                time = Some(sooner(time, Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() }));
+            } else if !waits_long {
+                time = Some(sooner(time, sys::SHORT_WAIT));
+            }
             match poll(&mut ready[..asked], time.as_ref()) {
-                Ok(0) if !waits_long => {
+                Ok(0) if !waits_long && guard_waits.is_none() => {
                     // Not before: a short command's launcher would fetch its code again at once.
                     waits_long = true;
                     sys::forget_code();
@@ -197,9 +208,9 @@ impl Supervisor<'_, '_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
-            let [signals, end, calls, reports] = ready.map(|fd| !fd.revents().is_empty());
+            let [signals, end, _, calls, reports] = ready.map(|fd| !fd.revents().is_empty());
             if calls {
-                self.service.serve().map_err(SuperviseError::Service)?;
+                self.outside.service.serve().map_err(SuperviseError::Service)?;
             }
             // Reports first: the last one arrived before pid 1's end, and a signal must meet what is true by now.
             if channel_open && (reports || end) {
@@ -208,7 +219,10 @@ impl Supervisor<'_, '_> {
             if signals {
                 self.take_signals()?;
             }
-            if end {
+            // A command that ended takes its pid namespace along at once: to be told first that it is about to costs
+            // two more calls and a wake-up.
+            let ends = matches!(self.last, Some(Last::Ended(_))) && !self.watched.asked_to_end && self.limit.is_none();
+            if end || ends {
                 let status = waitid(WaitId::PidFd(self.watched.pidfd.as_fd()), WaitIdOptions::EXITED);
                 match status {
                     Ok(Some(status)) => return Ok(status),
@@ -217,6 +231,12 @@ impl Supervisor<'_, '_> {
                 }
             }
             self.keep_time()?;
+            let was_here = !self.outside.guard.is_away();
+            self.outside.guard.attend();
+            if was_here && self.outside.guard.is_away() {
+                // What it ran here is its own process's business from now on.
+                waits_long = false;
+            }
             if let Some(stopped) = self.stopped.take() {
                 self.command_stopped(stopped)?;
             }
@@ -228,15 +248,20 @@ impl Supervisor<'_, '_> {
     fn take_reports(&mut self) -> Result<bool, SuperviseError> {
         loop {
             match wire::receive_report(self.watched.channel.as_fd(), Wait::No) {
-                Ok((Report::Listener, Some(listener))) => self.service.listen(listener),
-                Ok((Report::Listener | Report::NoListener, _)) => self.service.has_no_listener(),
-                Ok((Report::Started, _)) => self.started = true,
+                Ok((Report::Listener, Some(listener))) => self.outside.service.listen(listener),
+                Ok((Report::Listener | Report::NoListener, _)) => self.outside.service.has_no_listener(),
+                Ok((Report::Started, _)) => {
+                    self.started = true;
+                    self.outside.guard.command_runs();
+                }
                 Ok((Report::Stopped(stopped), _)) => self.stopped = Some(stopped),
                 Ok((Report::Continued, _)) => self.stopped = None,
                 // A failure is followed by the end of the process that could not become the command.
                 Ok((Report::Ended(ended), _)) => {
                     self.stopped = None;
                     self.last.get_or_insert(Last::Ended(ended));
+                    // It is the last one.
+                    return Ok(false);
                 }
                 Ok((Report::Failed(failure), _)) => self.last = Some(Last::Failed(failure)),
                 Err(WireError::WouldBlock) => return Ok(true),
@@ -308,6 +333,8 @@ impl Supervisor<'_, '_> {
             return Ok(());
         }
         self.asleep = Some(stopped);
+        // What the command left running in other groups goes on, and so must the guard.
+        self.outside.guard.leave();
         let fell_asleep = Instant::now();
         self.signals.stop(signal, whole_group).map_err(system("stopping with the command"))?;
         self.limit.postpone(fell_asleep.elapsed());

@@ -1,4 +1,4 @@
-//! Files of /proc: small, without a size, and made anew at each opening.
+//! Small files, most of them of /proc: without a size, and made anew at each opening.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The errno of open(2) or read(2).
-pub fn read_proc(path: impl AsRef<Path>) -> Result<Vec<u8>, Errno> {
+pub fn read_whole(path: impl AsRef<Path>) -> Result<Vec<u8>, Errno> {
     let fd = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut out = vec![0; 8 * 1024];
     let mut length = 0;

@@ -1,4 +1,5 @@
-//! What goes on inside, seen from outside. It changes nothing in the box, and trusts nothing that comes from there.
+//! What goes on in and around a running box, seen from outside of it. It trusts nothing that comes from inside.
 
+pub mod guard;
 pub mod made;
 pub mod notify;

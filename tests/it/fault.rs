@@ -158,7 +158,9 @@ fn at_every_index(mode: &str, calls: &[&str]) {
             }
             met.insert(*call, n);
             let harmless = |hit: &String| HARMLESS.iter().any(|(name, part, _)| name == call && hit.contains(part));
-            if output.status == 0 && hits.iter().all(harmless) {
+            // The guard's own calls come when the command runs already: a run that is not guarded says so.
+            let unguarded = output.stderr.contains("names that appear during the run are not hidden");
+            if output.status == 0 && (hits.iter().all(harmless) || unguarded) {
                 output.out_is("out");
                 if mode == "--live" {
                     assert_eq!(place.read("p/ran"), "x\n", "{what}");

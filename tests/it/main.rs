@@ -34,5 +34,6 @@ mod field_roots;
 mod field_speed;
 mod field_start;
 mod field_tools;
+mod guard;
 mod layering;
 mod pitfalls;

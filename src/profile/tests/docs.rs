@@ -23,7 +23,9 @@ fn the_lists_of_the_page_are_those_of_the_profiles() {
     for (name, on_page) in lists() {
         let (profile, key) = name.split_once(' ').unwrap();
         let sheet = read(profile, built_in(profile).unwrap(), Author::User).unwrap().profile;
-        let texts = |list: Vec<super::super::Written<String>>| list.into_iter().map(|text| text.value).collect();
+        let texts = |list: Vec<super::super::Written<super::super::Text>>| {
+            list.into_iter().map(|text| text.value.into_owned()).collect()
+        };
         let in_file: Vec<String> = match key {
             "filesystem.hide" => texts(sheet.filesystem.hide),
             "filesystem.freeze" => texts(sheet.filesystem.freeze),

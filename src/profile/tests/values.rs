@@ -50,7 +50,7 @@ fn a_grant_without_a_suffix_is_read_only() {
         ("a:b:rw", "a:b", GrantAccess::Rw),
     ] {
         let grant = parse_grant(text).unwrap();
-        assert_eq!((grant.glob.as_str(), grant.access), (glob, access), "{text}");
+        assert_eq!((&*grant.glob, grant.access), (glob, access), "{text}");
     }
     assert_eq!(parse_grant(":ro"), Err(ValueError::Empty));
     assert_eq!(parse_grant("a:"), Err(ValueError::Access { text: "a:".into(), found: String::new() }));

@@ -41,10 +41,11 @@ pub struct Rules {
 impl Rules {
     pub fn of(policy: &Policy) -> Rules {
         // What the profile reader let pass parses.
-        let patterns: Vec<Pattern> = policy.no_backup.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+        let patterns: Vec<Pattern> =
+            policy.no_backup.iter().filter_map(|text| Pattern::parse(text.clone()).ok()).collect();
         Rules {
             territory: Territory::of(policy),
-            left_out: PatternSet::new(&patterns),
+            left_out: PatternSet::new(patterns),
             mounts: policy.nested,
             file: policy.limits.backup_file,
             total: policy.limits.backup_total,

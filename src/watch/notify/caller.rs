@@ -119,7 +119,7 @@ impl<'a> Caller<'a> {
 
     /// What `/proc/self` and `/proc/thread-self` say inside: the numbers of the innermost pid namespace.
     pub(super) fn own_number(&self, name: &OsStr) -> Result<OsString, Errno> {
-        let status = crate::sys::read_proc(self.proc("status"))?;
+        let status = crate::sys::read_whole(self.proc("status"))?;
         let status = String::from_utf8_lossy(&status);
         let last = |key: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(key)).ok_or(Errno::SRCH)?;
