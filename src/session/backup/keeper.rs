@@ -220,7 +220,7 @@ impl Backup {
     /// What stands at a place whose name is about to go. The kernel refuses that for a mount point, as a frozen name is
     /// one: such a file must not even be linked, which would change its time.
     fn look_at_name(&self, at: &Place) -> Result<Option<Statx>, Errno> {
-        let found = self.look(at)?;
+        let found = look(&at.dir, &at.name)?;
         if found.as_ref().is_some_and(is_mount_point) { Err(Errno::BUSY) } else { Ok(found) }
     }
 
