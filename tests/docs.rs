@@ -92,7 +92,7 @@ fn flags() -> BTreeMap<&'static str, BTreeSet<String>> {
     let of = |subcommand| {
         let help = agentbox(&[subcommand, "--help"]);
         let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-        let words = lines.flat_map(|line| line.split([' ', ','])).filter(|word| word.starts_with('-'));
+        let words = lines.flat_map(|line| line.split([' ', ',', '['])).filter(|word| word.starts_with('-'));
         words.map(str::to_owned).collect::<BTreeSet<String>>()
     };
     SUBCOMMANDS.into_iter().map(|subcommand| (subcommand, of(subcommand))).collect()

@@ -55,6 +55,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
         let mut found = changes::read(&layer, &hidden).map_err(|err| {
             Failure::new(Status::USAGE, anyhow::Error::new(err).context(format!("session {}", stored.id)))
         })?;
+        found.forget_written_by_the_box(|path| judge.written_by_the_box(path));
         found.remark_obeyed(|path| judge.obeyed(path));
         retain(&mut found, &wanted);
         layers.push(found);

@@ -35,7 +35,7 @@ pub struct PolicyArgs {
     /// Keep names readable and unwritable
     #[arg(long, value_name = "GLOB")]
     freeze: Vec<OsString>,
-    /// Let git be used: commits, branches and stashes, never hooks and configuration. `ro` reads alone [default: rw]
+    /// Let git be used: commits, branches and stashes, never hooks and configuration. `--git=ro` reads alone
     #[arg(long, value_name = "ro|rw", num_args = 0..=1, require_equals = true, default_missing_value = "rw")]
     git: Option<String>,
     /// The network: none, or the host's

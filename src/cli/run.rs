@@ -9,7 +9,7 @@ use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
 use crate::session::run::{Finished, RunError, Settings, run as run_box};
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges};
+use crate::session::{Counts, LayerChanges, disarm};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::mem::ManuallyDrop;
@@ -102,12 +102,21 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
-    report.planted = sweep(policy, &resolved.facts.mounts, since);
+    report.planted =
+        disarm(policy).into_iter().map(|(pointer, aside)| (pointer, moved_aside(aside.as_deref()))).collect();
+    report.planted.extend(sweep(policy, &resolved.facts.mounts, since));
     settle(args, policy, finished, status, &mut report);
     if let Some(file) = report_file {
         write_report(file, &report);
     }
     Ok(status)
+}
+
+fn moved_aside(to: Option<&Path>) -> String {
+    match to {
+        Some(to) => format!("git would obey it: moved aside to {}", to.display()),
+        None => "git obeys it, and it could not be moved aside: delete it before git is used".to_owned(),
+    }
 }
 
 /// Says what the run changed, and writes the session's end down.

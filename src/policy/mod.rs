@@ -24,6 +24,7 @@ mod toolchain;
 pub use crate::profile::{DiffStyle, GitAccess, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
+pub use git::digest;
 pub use limits::{Asked, Limits};
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 pub use record::{Record, RecordJudge};

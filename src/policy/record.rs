@@ -1,6 +1,6 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::git::GitNames;
+use super::git::{GitNames, digest};
 use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{EntryKind, Policy};
 use crate::path::pattern::PatternError;
@@ -22,6 +22,9 @@ pub struct Record<'a> {
     build_dirs: Cow<'a, [Text]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     git: Option<Cow<'a, GitNames>>,
+    /// Indexes that the box writes into the layer, with their digests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<(Cow<'a, [u8]>, String)>,
 }
 
 /// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
@@ -91,6 +94,7 @@ impl<'a> Group<'a> {
 impl Policy {
     pub fn record(&self) -> Record<'_> {
         let kept = self.entries.iter().filter(|entry| entry.kind.has_names() || entry.kind == EntryKind::Hide);
+        let indexes = self.git.iter().flat_map(|git| &git.indexes);
         Record {
             roots: kept
                 .map(|entry| (entry.path.as_os_str().as_bytes().into(), entry.kind == EntryKind::Hide))
@@ -98,6 +102,7 @@ impl Policy {
             rules: Group::list(&self.names.rules),
             build_dirs: Cow::Borrowed(&self.names.build_dirs),
             git: self.names.git.as_ref().map(Cow::Borrowed),
+            indexes: indexes.map(|index| (index.at.as_os_str().as_bytes().into(), digest(&index.content))).collect(),
         }
     }
 }
@@ -106,6 +111,7 @@ impl Policy {
 pub struct RecordJudge {
     roots: Vec<(PathBuf, bool)>,
     names: NameRules,
+    indexes: Vec<(PathBuf, String)>,
     scratch: RefCell<Scratch>,
 }
 
@@ -118,11 +124,17 @@ impl Record<'_> {
         let rules = self.rules.into_iter().flat_map(Group::rules).collect();
         let git = self.git.map(Cow::into_owned);
         let names = NameRules::new(rules, self.build_dirs.into_owned())?.with_git(git);
-        Ok(RecordJudge { roots, names, scratch: RefCell::new(Scratch::default()) })
+        let indexes = self.indexes.into_iter().map(|(at, digest)| (path(at), digest)).collect();
+        Ok(RecordJudge { roots, names, indexes, scratch: RefCell::new(Scratch::default()) })
     }
 }
 
 impl RecordJudge {
+    /// The digest of what the box itself wrote at this path.
+    pub fn written(&self, path: &Path) -> Option<&str> {
+        self.indexes.iter().find(|(at, _)| at == path).map(|(_, digest)| digest.as_str())
+    }
+
     /// The rule by which the host obeys what stands at this very name, in words.
     pub fn obeyed(&self, path: &Path) -> Option<String> {
         let (root, hide) = self.root_of(path)?;

@@ -140,6 +140,8 @@ impl<'a> RunReport<'a> {
             "roots": roots,
             "session": self.session,
             "hidden": plan.hidden().len(),
+            "git": policy.git.as_ref().map(|git| super::explain::access(git.access)),
+            "repositories": super::explain::repositories(policy),
             "granted": policy.granted,
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,

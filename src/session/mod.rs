@@ -8,6 +8,7 @@ mod body;
 pub mod changes;
 pub mod diff;
 mod examine;
+mod git;
 mod guard;
 mod hunks;
 mod json;
@@ -31,6 +32,7 @@ pub use crate::enforce::Reached;
 pub use crate::watch::guard::Note;
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
 pub use examine::examine;
+pub use git::disarm;
 pub use osjson::value as os_value;
 pub use record::{Counts, NewSession, Outcome, Record};
 pub use store::{Layer, Session, State, Store, Stored};
@@ -47,6 +49,11 @@ impl Judge {
     /// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
     pub fn hides(&self, path: &Path, dir: bool) -> bool {
         self.0.as_ref().is_some_and(|judge| judge.hides(path, dir))
+    }
+
+    /// The digest of what the box wrote at the name before the command ran.
+    pub fn written_by_the_box(&self, path: &Path) -> Option<String> {
+        self.0.as_ref()?.written(path).map(str::to_owned)
     }
 
     /// The rule by which the host obeys what stands at the name.

@@ -112,6 +112,7 @@ impl Finished {
         let judge = || judge_of_run.get_or_init(|| judge(&session.record().policy));
         let read = |layer| {
             let mut found = changes::read(layer, &|path, dir| judge().hides(path, dir))?;
+            found.forget_written_by_the_box(|path| judge().written_by_the_box(path));
             found.remark_obeyed(|path| judge().obeyed(path));
             Ok(found)
         };

@@ -204,9 +204,13 @@ fn stress(policy: &[&str], save: Save, rounds: u32, off: bool) -> Seen {
         &place.text("p/.env"),
     ]);
     let run = Run::spawn(&place, command);
+    // Not before: a name that goes while the box is set up is a reason to refuse.
+    until("the reader runs", || {
+        let inside = children(run.supervisor()).into_iter().flat_map(children);
+        inside.into_iter().any(|pid| name(pid) == "probe")
+    });
     if off {
         // The guard's process exists from the first name on that it has to hide.
-        std::thread::sleep(Duration::from_millis(30));
         until("a first save", || {
             unlink_and_create(&place.path("p"), "secret 0");
             run.guard().is_some()
@@ -542,6 +546,7 @@ fn a_kill_leaves_nothing() {
         };
         kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
         if victim == guard {
+            until("the supervisor has noticed", || run.guard().is_none());
             assert_eq!(run.ask("echo on"), "on");
             let (_, errors) = run.end();
             assert!(errors.contains("names that appear during the run are not hidden"), "{errors}");

@@ -34,6 +34,7 @@ mod field_roots;
 mod field_speed;
 mod field_start;
 mod field_tools;
+mod git;
 mod guard;
 mod layering;
 mod pitfalls;

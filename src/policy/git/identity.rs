@@ -72,7 +72,10 @@ impl Reader<'_> {
             } else if setting.is("user", "email") {
                 self.found.email = Some(value.clone());
             } else if setting.is("core", "hookspath") {
-                self.found.hooks = Some(self.expand(value, path));
+                // What is relative is so to where a hook runs, not to this file.
+                let hooks = Path::new(OsStr::from_bytes(value));
+                self.found.hooks =
+                    Some(hooks.strip_prefix("~").map_or(hooks.to_path_buf(), |rest| self.home.join(rest)));
             } else if setting.key == "path" && self.includes(&setting, path) {
                 let next = self.expand(value, path);
                 self.file(&next, depth + 1);

@@ -9,6 +9,8 @@ const NAME_LENGTH: u16 = 0x0fff;
 const SKIP_WORKTREE: u16 = 0x4000;
 /// Times, device, inode, mode, owner, size.
 const STAT: usize = 40;
+/// Where the time of the content stands in it.
+const MODIFIED: usize = 8;
 /// Where the entries lie, and what the file monitor and the cache of untracked files knew: all of them say less when they
 /// are gone, and the first two would be wrong in the copy.
 const DROPPED: [&[u8; 4]; 4] = [b"EOIE", b"IEOT", b"FSMN", b"UNTR"];
@@ -59,12 +61,12 @@ fn packed(bytes: &[u8], at: &mut usize) -> Option<usize> {
 }
 
 impl<'a> Index<'a> {
-    /// Reads an index of a repository whose object names are `hash` bytes long, and tells `each` the number and the path
-    /// of every entry that is no side of a conflict.
+    /// Reads an index of a repository whose object names are `hash` bytes long, and tells `each` the number, the path and
+    /// the time in seconds of every entry that is no side of a conflict.
     ///
     /// # Errors
     /// What it cannot be read for.
-    pub fn read(bytes: &'a [u8], hash: usize, mut each: impl FnMut(usize, &[u8])) -> Result<Index<'a>, Unread> {
+    pub fn read(bytes: &'a [u8], hash: usize, mut each: impl FnMut(usize, &[u8], u32)) -> Result<Index<'a>, Unread> {
         if bytes.get(..4) != Some(b"DIRC") || bytes.len() < 12 + hash {
             return Err(Unread::Broken);
         }
@@ -76,7 +78,7 @@ impl<'a> Index<'a> {
             let entry = index.entry(index.extensions, &mut path).ok_or(Unread::Broken)?;
             index.extensions = entry.end;
             if word(bytes, entry.flags).unwrap_or(0) & STAGE == 0 {
-                each(number as usize, &path);
+                each(number as usize, &path, long(bytes, entry.start + MODIFIED).unwrap_or(0));
             }
             index.entries.push(entry);
         }
@@ -218,7 +220,8 @@ mod tests {
 
     fn paths(bytes: &[u8]) -> Vec<(usize, String)> {
         let mut out = Vec::new();
-        Index::read(bytes, 20, |number, path| out.push((number, String::from_utf8_lossy(path).into_owned()))).unwrap();
+        Index::read(bytes, 20, |number, path, _| out.push((number, String::from_utf8_lossy(path).into_owned())))
+            .unwrap();
         out
     }
 
@@ -229,10 +232,10 @@ mod tests {
             let mut list: Vec<(&str, u16)> = vec![(".env", 0)];
             list.extend(names.iter().map(|name| (name.as_str(), 0)));
             let before = index(version, &list, &[("TREE", "kept"), ("EOIE", "offsets"), ("UNTR", "x")]);
-            let read = Index::read(&before, 20, |_, _| {}).unwrap();
+            let read = Index::read(&before, 20, |_, _, _| {}).unwrap();
             let after = read.skipping(&[0, 3, 39]);
             assert_eq!(paths(&before), paths(&after), "version {version}");
-            let again = Index::read(&after, 20, |_, _| {}).unwrap();
+            let again = Index::read(&after, 20, |_, _, _| {}).unwrap();
             let marked = |number: usize| {
                 let flags = again.entries[number].flags;
                 word(&after, flags).unwrap() & EXTENDED != 0 && word(&after, flags + 2).unwrap() == SKIP_WORKTREE
@@ -251,7 +254,7 @@ mod tests {
         let conflict = index(2, &[(".env", 1), (".env", 2), ("a", 0)], &[]);
         assert_eq!(paths(&conflict), [(2, "a".to_owned())]);
         let split = index(2, &[], &[("link", "xxxxxxxxxxxxxxxxxxxx")]);
-        assert_eq!(Index::read(&split, 20, |_, _| {}).err(), Some(Unread::Split));
+        assert_eq!(Index::read(&split, 20, |_, _, _| {}).err(), Some(Unread::Split));
     }
 
     #[test]
@@ -259,7 +262,7 @@ mod tests {
         for version in [2, 4] {
             let whole = index(version, &[(".env", 0), ("a/b", 0), ("a/c", 0)], &[("TREE", "kept")]);
             for length in 0..whole.len() {
-                if let Ok(read) = Index::read(&whole[..length], 20, |_, _| {}) {
+                if let Ok(read) = Index::read(&whole[..length], 20, |_, _, _| {}) {
                     read.skipping(&[0]);
                 }
             }
@@ -267,7 +270,7 @@ mod tests {
                 for bit in 0..8 {
                     let mut bent = whole.clone();
                     bent[at] ^= 1 << bit;
-                    if let Ok(read) = Index::read(&bent, 20, |_, _| {}) {
+                    if let Ok(read) = Index::read(&bent, 20, |_, _, _| {}) {
                         read.skipping(&[0, 2]);
                     }
                 }

@@ -4,7 +4,7 @@
 //! hidden files from being taken for deleted ones, `identity` takes a name and an address from the user's configuration.
 //! Nothing of git's is run, here or anywhere else outside the box.
 
-pub mod config;
+mod config;
 mod identity;
 mod index;
 mod inner;
@@ -13,9 +13,8 @@ mod read;
 mod repository;
 mod tracked;
 
-pub use inner::{Inner, POINTERS, inner};
+pub use inner::Inner;
 pub use names::GitNames;
-pub use read::Held;
 pub use repository::{OtherTree, Repository};
 pub use tracked::HiddenIndex;
 
@@ -143,6 +142,11 @@ impl Git {
     }
 }
 
+/// What a session remembers of a file that the box wrote.
+pub fn digest(bytes: &[u8]) -> String {
+    sha1_smol::Sha1::from(bytes).digest().to_string()
+}
+
 /// Once the policy stands: what the repositories track of it that is hidden, what git is told, what is said.
 pub(super) fn settle(policy: &mut Policy) -> Result<(), PolicyError> {
     let Some(git) = &policy.git else { return Ok(()) };
@@ -153,6 +157,9 @@ pub(super) fn settle(policy: &mut Policy) -> Result<(), PolicyError> {
             Ok(None) => {}
             Ok(Some(index)) => {
                 notices.push(told(&index));
+                if index.racy && policy.mode == Mode::Live && git.access == GitAccess::Rw {
+                    notices.push(format!("{}: written in the same second as a hidden file that it tracks, which git wants to read then: run `git status` outside once", index.at.display()));
+                }
                 indexes.push(index);
             }
             Err(unknown) => {
@@ -179,8 +186,8 @@ pub(super) fn settle(policy: &mut Policy) -> Result<(), PolicyError> {
         outside(policy, &indexes)?;
     }
     let settings = settings(policy, git);
-    let optional_locks = git.access == GitAccess::Ro;
-    add_settings(&mut policy.environment, settings, optional_locks);
+    let variables = variables(policy, git);
+    add_settings(&mut policy.environment, settings, &variables);
     policy.notices.extend(notices);
     if let Some(git) = &mut policy.git {
         git.indexes = indexes;
@@ -251,8 +258,26 @@ fn settings(policy: &Policy, git: &Git) -> Vec<(&'static str, OsString)> {
     out
 }
 
+/// Variables for which git has no setting.
+fn variables(policy: &Policy, git: &Git) -> Vec<(&'static str, &'static str)> {
+    let mut out = Vec::new();
+    if git.access == GitAccess::Ro {
+        out.push(("GIT_OPTIONAL_LOCKS", "0"));
+    }
+    // A root below the top of its repository is a mount of its own, above which git does not look by itself.
+    let below = |found: &Repository| policy.entries_below(&found.top).any(|entry| entry.kind.has_names());
+    if git.repositories.iter().any(below) {
+        out.push(("GIT_DISCOVERY_ACROSS_FILESYSTEM", "1"));
+    }
+    out
+}
+
 /// Behind what the user passes in the same way, which stays.
-fn add_settings(environment: &mut Vec<(OsString, OsString)>, settings: Vec<(&'static str, OsString)>, no_locks: bool) {
+fn add_settings(
+    environment: &mut Vec<(OsString, OsString)>,
+    settings: Vec<(&'static str, OsString)>,
+    variables: &[(&str, &str)],
+) {
     let mut all: BTreeMap<OsString, OsString> = std::mem::take(environment).into_iter().collect();
     let count = all.get(OsStr::new("GIT_CONFIG_COUNT")).and_then(|count| count.to_str()?.parse::<usize>().ok());
     let mut count = count.unwrap_or(0);
@@ -267,8 +292,8 @@ fn add_settings(environment: &mut Vec<(OsString, OsString)>, settings: Vec<(&'st
         count += 1;
     }
     all.insert("GIT_CONFIG_COUNT".into(), count.to_string().into());
-    if no_locks {
-        all.entry("GIT_OPTIONAL_LOCKS".into()).or_insert_with(|| "0".into());
+    for (name, value) in variables {
+        all.entry((*name).into()).or_insert_with(|| (*value).into());
     }
     environment.extend(all);
 }

@@ -3,6 +3,7 @@
 //! one end of it, never the other.
 
 use super::config::{self, Setting};
+use super::inner::POINTERS;
 use super::read::{Held, SMALL};
 use crate::path::{Kind, resolve};
 use rustix::fs::FileType;
@@ -28,6 +29,8 @@ pub struct Repository {
     pub others: Vec<OtherTree>,
     /// Somebody else's, as far as git looks at owners.
     pub foreign: bool,
+    /// Pointers that the repository does not have, and that nothing can keep from being made in a live run.
+    pub absent: Vec<PathBuf>,
     /// Where the objects lie that are in another repository.
     pub alternates: Vec<PathBuf>,
 }
@@ -77,11 +80,8 @@ pub fn find(root: &Path, home: &Path) -> Result<Option<Repository>, Forged> {
         match held.kind(".git") {
             None => {}
             Some(_) if above && !is_ours(&at) => break,
-            Some(FileType::Directory) => {
-                if is_repository(&at) {
-                    return whole(dir, at).map(Some);
-                }
-            }
+            Some(FileType::Directory) if is_repository(&at) => return whole(dir, at).map(Some),
+            Some(FileType::Directory) => {}
             Some(FileType::RegularFile) => return pointed(&held, dir, at).map(Some),
             Some(FileType::Symlink) => {
                 return Err(Forged { at, to: None, why: "is a symlink: git's own pointers are files" });
@@ -178,7 +178,10 @@ fn repository(top: &Path, dir: PathBuf, common: PathBuf) -> Repository {
     let ours = rustix::process::getuid().as_raw();
     let foreign = [top, &dir, &common].iter().any(|path| uid_of(path) != Some(ours));
     let others = held.as_ref().map_or_else(Vec::new, |held| others(held, &common, &dir));
+    let missing = |name: &&&str| held.as_ref().is_some_and(|held| held.kind(name).is_none());
+    let absent = POINTERS.iter().filter(missing).map(|name| common.join(name)).collect();
     Repository {
+        absent,
         top: top.to_path_buf(),
         hash: if sha256 { 32 } else { 20 },
         obeyed,

@@ -24,6 +24,8 @@ pub struct HiddenIndex {
     pub modified: (i64, i64),
     /// The names, absolute, in the order of the index.
     pub names: Vec<PathBuf>,
+    /// One of them was written in the second of the index or later, so that git does not trust its size and time.
+    pub racy: bool,
 }
 
 /// Why the hidden names of an index are not known.
@@ -53,9 +55,10 @@ pub fn hidden(policy: &Policy, repository: &Repository) -> Result<Option<HiddenI
         return if held.kind("index").is_some() { Err(Unknown::Large) } else { Ok(None) };
     };
     let mut judge = TreeJudge::new(policy, &repository.top);
-    let (mut numbers, mut names) = (Vec::new(), Vec::new());
-    let index = Index::read(&found.bytes, repository.hash, |number, path| {
+    let (mut numbers, mut names, mut racy) = (Vec::new(), Vec::new(), false);
+    let index = Index::read(&found.bytes, repository.hash, |number, path, time| {
         if judge.hides(path) {
+            racy |= i64::from(time) >= found.stat.st_mtime;
             numbers.push(number);
             names.push(repository.top.join(OsStr::from_bytes(path)));
         }
@@ -73,6 +76,7 @@ pub fn hidden(policy: &Policy, repository: &Repository) -> Result<Option<HiddenI
         content: index.skipping(&numbers),
         modified: (found.stat.st_mtime, nanoseconds),
         names,
+        racy,
     }))
 }
 

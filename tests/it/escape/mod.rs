@@ -4,6 +4,7 @@ mod around;
 mod caps;
 mod descriptors;
 mod found;
+mod git;
 mod limits;
 mod mounts;
 mod names;
