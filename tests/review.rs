@@ -86,6 +86,7 @@ impl Drop for Temp {
 
 fn new_session(root: &Path) -> NewSession {
     NewSession {
+        mode: agentbox::policy::Mode::DryRun,
         command: vec!["true".into()],
         profiles: vec!["default".into()],
         roots: vec![root.to_path_buf()],

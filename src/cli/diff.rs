@@ -1,5 +1,6 @@
 use super::{Env, Failure, Status, out, review};
 use crate::path::{lexical, resolve};
+use crate::policy::Mode;
 use crate::session::diff::{Format, Style, render};
 use crate::session::{LayerChanges, State, changes, judge};
 use std::ffi::OsString;
@@ -41,6 +42,11 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
         let error = anyhow::anyhow!("session {}: {why}", stored.id);
         return Err(Failure::new(Status::USAGE, error).hint(format!("agentbox discard {} deletes it", stored.id)));
     };
+    if record.mode == Mode::Live {
+        let error = anyhow::anyhow!("session {} was a live run: it has no layer, its changes are made", stored.id);
+        let kept = stored.dir.join("backup");
+        return Err(Failure::new(Status::USAGE, error).hint(format!("what was there before is in {}", kept.display())));
+    }
     let judge = judge(&record.policy);
     let hidden = |path: &Path, dir: bool| judge.hides(path, dir);
     let wanted = wanted(args, env)?;

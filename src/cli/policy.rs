@@ -62,10 +62,10 @@ pub struct PolicyArgs {
     /// Start in this directory
     #[arg(long, value_name = "DIR")]
     chdir: Option<PathBuf>,
-    /// processes, memory, tmp, file_size, open_files or time
+    /// processes, memory, tmp, file_size, open_files, time, backup_file or backup_total
     #[arg(long, value_name = "KEY=VALUE")]
     limit: Vec<String>,
-    /// Run without a layer that cannot be had: mounts, landlock, seccomp or netns. The report says what was lost
+    /// Run without a layer that cannot be had: mounts, landlock, seccomp, netns or backup. The report says what was lost
     #[arg(long, value_name = "LAYER")]
     degraded: Vec<String>,
     /// Let the command make its own user namespaces and mounts

@@ -69,8 +69,15 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
     if !args.quiet {
         before(policy, &plan.notices, &args.command);
     }
-    let settings =
-        Settings { plan: &plan, policy, state_dir: env.state_dir(), injected, around: &|| surroundings(env), since };
+    let settings = Settings {
+        plan: &plan,
+        policy,
+        state_dir: env.state_dir(),
+        injected,
+        around: &|| surroundings(env),
+        since,
+        say,
+    };
     let mut finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(policy, &plan, &finished.outcome, finished.session_id().map(str::to_owned));
     report.ran_into(finished.reached);
@@ -112,31 +119,27 @@ fn moved_aside(to: Option<&Path>) -> String {
     }
 }
 
-/// Reads the layers, prints the diff and the summary, and writes the session's end down.
+/// Says what the run changed, and writes the session's end down.
 fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport<'_>) {
     let lost = |err: anyhow::Error| {
         // The command has run: 125 would say that it has not.
         say(&format!("agentbox: {err:#}"));
     };
     let mut summary = Vec::new();
-    if policy.mode == Mode::DryRun && finished.has_layers() {
-        match finished.changes() {
-            Ok(layers) => {
-                report.counts = Some(Counts::of(&layers));
-                if !args.quiet {
-                    print_diff(&layers, policy.diff);
-                    summary = crate::report::dry_run_lines(&layers, finished.session_id().unwrap_or_default(), policy);
-                }
-                let nothing = layers.iter().all(LayerChanges::is_empty);
-                if nothing {
-                    report.no_session();
-                }
-                if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
-                    lost(err.into());
-                }
-            }
-            Err(err) => lost(anyhow::Error::new(err).context("cannot read what the command changed")),
+    if policy.mode == Mode::Live {
+        report.counts = finished.kept.session.is_some().then_some(finished.kept.counts);
+        report.kept(&finished.kept);
+        let nothing = finished.kept.nothing;
+        if nothing {
+            report.no_session();
+        } else if !args.quiet {
+            summary = crate::report::live_lines(&finished.kept, finished.session_id().unwrap_or_default());
         }
+        if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
+            lost(err.into());
+        }
+    } else if policy.mode == Mode::DryRun && finished.has_layers() {
+        summary = settle_dry(args, policy, finished, status, report, lost);
     }
     if let Outcome::Ended { timed_out: true, .. } = report.outcome {
         say("agentbox: time limit reached: the command was ended");
@@ -144,6 +147,36 @@ fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, repo
     if !args.quiet {
         report.lines().into_iter().chain(summary).for_each(|line| say(&line));
     }
+}
+
+/// Reads the layers of a dry run, prints the diff, and writes the session's end down. The lines of its summary.
+fn settle_dry(
+    args: &Args,
+    policy: &Policy,
+    finished: Finished,
+    status: Status,
+    report: &mut RunReport<'_>,
+    lost: impl Fn(anyhow::Error),
+) -> Vec<String> {
+    let mut summary = Vec::new();
+    match finished.changes() {
+        Ok(layers) => {
+            report.counts = Some(Counts::of(&layers));
+            if !args.quiet {
+                print_diff(&layers, policy.diff);
+                summary = crate::report::dry_run_lines(&layers, finished.session_id().unwrap_or_default(), policy);
+            }
+            let nothing = layers.iter().all(LayerChanges::is_empty);
+            if nothing {
+                report.no_session();
+            }
+            if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
+                lost(err.into());
+            }
+        }
+        Err(err) => lost(anyhow::Error::new(err).context("cannot read what the command changed")),
+    }
+    summary
 }
 
 fn print_diff(layers: &[LayerChanges], diff: DiffStyle) {

@@ -8,6 +8,7 @@ mod exec;
 mod git;
 mod isolate;
 mod landlock;
+mod listen;
 mod mount;
 pub mod pid1;
 mod probe;
@@ -124,7 +125,7 @@ fn box_main(launch: Launch<'_>, outside: OwnedFd, inside: OwnedFd) -> ! {
     };
     let Launch { plan, terminal, injected, .. } = launch;
     let scope = if plan.isolate.namespaces.is_empty() { pid1::Scope::Descendants } else { pid1::Scope::Namespace };
-    pid1::run(inside, terminal, scope, move || match rooted.seal(&plan.seal, injected) {
+    pid1::run(inside, terminal, scope, move |channel| match rooted.seal(&plan.seal, channel, injected) {
         Ok(sealed) => sealed.exec(&plan.exec),
         Err(error) => error.into(),
     })

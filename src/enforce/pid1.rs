@@ -78,8 +78,13 @@ pub fn hide() -> Result<(), Errno> {
 
 /// Starts the command and stays as pid 1 until it ended. `command` runs in the child, in a process group of its own,
 /// on this process's memory (vfork), calls [`unblock_signals`] right before it executes, and returns only when it could
-/// not.
-pub fn run(channel: OwnedFd, terminal: Option<Terminal>, scope: Scope, command: impl FnOnce() -> Failure) -> ! {
+/// not. It is given the channel.
+pub fn run(
+    channel: OwnedFd,
+    terminal: Option<Terminal>,
+    scope: Scope,
+    command: impl FnOnce(BorrowedFd<'_>) -> Failure,
+) -> ! {
     match Init::start(channel.as_fd(), terminal, scope, command) {
         Ok(init) => init.stay(),
         Err((doing, errno)) => {
@@ -114,7 +119,7 @@ impl<'a> Init<'a> {
         channel: BorrowedFd<'a>,
         terminal: Option<Terminal>,
         scope: Scope,
-        command: impl FnOnce() -> Failure,
+        command: impl FnOnce(BorrowedFd<'_>) -> Failure,
     ) -> Result<Init<'a>, (&'static str, Errno)> {
         let at = |doing: &'static str| move |errno: nix::Error| (doing, Errno::from_raw_os_error(errno as i32));
         // Once more: a change of uid or gid since bind_to_parent has cleared it (prctl(2)).
@@ -134,8 +139,8 @@ impl<'a> Init<'a> {
         let child_signals = SignalFd::with_flags(&child_ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(at("making a signalfd"))?;
         let child = || -> Infallible {
-            become_command(channel, terminal.as_ref(), || match bind_command(init, scope) {
-                Ok(()) => command(),
+            become_command(channel, terminal.as_ref(), |channel| match bind_command(init, scope) {
+                Ok(()) => command(channel),
                 Err(errno) => setup_failure("setting the death signal", errno),
             })
         };
@@ -292,9 +297,13 @@ impl<'a> Init<'a> {
     }
 }
 
-fn become_command(channel: BorrowedFd<'_>, terminal: Option<&Terminal>, command: impl FnOnce() -> Failure) -> ! {
+fn become_command(
+    channel: BorrowedFd<'_>,
+    terminal: Option<&Terminal>,
+    command: impl FnOnce(BorrowedFd<'_>) -> Failure,
+) -> ! {
     let failure = match enter_own_group(terminal) {
-        Ok(()) => command(),
+        Ok(()) => command(channel),
         Err((doing, errno)) => setup_failure(doing, errno),
     };
     let status = i32::from(failure.kind.status());

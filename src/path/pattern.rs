@@ -3,9 +3,11 @@
 //! A pattern without a slash names a file or directory at any depth below a root; one with a slash is relative to the
 //! root; one that starts with a slash is absolute. Matching lower-cases both sides, for `.ENV` is a secret as well.
 
+pub use globset::escape;
 use globset::{GlobBuilder, GlobMatcher};
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
@@ -123,6 +125,12 @@ fn literal_characters(glob: &str) -> u16 {
         }
     }
     count
+}
+
+/// Does a glob of another program's match all of a path? One that does not compile matches nothing.
+pub fn matches_whole(glob: &str, path: &OsStr, any_case: bool) -> bool {
+    let glob = GlobBuilder::new(glob).literal_separator(true).case_insensitive(any_case).build();
+    glob.is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(path)))
 }
 
 fn compile(glob: &str) -> Result<GlobMatcher, String> {

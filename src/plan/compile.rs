@@ -74,6 +74,7 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
             memory_by,
             fds: policy.fds.clone(),
             landlock: landlock::plan(policy, facts.landlock_abi),
+            notify: policy.backs_up(),
             seccomp: !policy.degraded.contains(&Layer::Seccomp),
             nested: policy.nested,
             refused: tier::refused(policy, facts.landlock_abi),
@@ -437,8 +438,11 @@ impl Compiler<'_> {
             .found
             .iter()
             .filter_map(|found| match found.rule {
-                // A link cannot be written through to a frozen place; removing it changes the link alone.
-                Finding::Frozen(rule) if !found.link => Some((&found.path, Some(rule))),
+                // A link cannot be written through to a frozen place; removing it changes the link alone. Not so where
+                // the host obeys what stands at the name itself: hooks that are a link would be replaced by others.
+                Finding::Frozen(rule) if !found.link || git::freezes(self.policy, rule) => {
+                    Some((&found.path, Some(rule)))
+                }
                 Finding::Pinned => Some((&found.path, None)),
                 Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket | Finding::Unsearchable => None,
             })
@@ -544,6 +548,7 @@ mod tests {
                 memory_by,
                 fds: vec![],
                 landlock: None,
+                notify: false,
                 seccomp: true,
                 nested: false,
                 refused: vec![],

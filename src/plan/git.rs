@@ -25,6 +25,11 @@ pub(super) fn indexes(policy: &Policy, root: &Entry, steps: &mut Vec<RootStep>) 
     }
 }
 
+/// Is this the rule that freezes names in repositories?
+pub(super) fn freezes(policy: &Policy, rule: usize) -> bool {
+    policy.names.git.as_ref().is_some_and(|git| git.freeze == rule)
+}
+
 /// The mask of a hidden name: an empty one, or one that git takes for the file which it tracks.
 pub(super) fn mask(policy: &Policy, at: &Path, dir: bool, rule: String) -> RootStep {
     let names = tracked(policy, at);

@@ -234,6 +234,8 @@ pub struct Seal {
     /// Descriptors beside 0, 1 and 2 that stay open.
     pub fds: Vec<i32>,
     pub landlock: Option<LandlockPlan>,
+    /// The supervisor is told of calls that change files, before they are made.
+    pub notify: bool,
     pub seccomp: bool,
     /// Lists of refused calls beside [`DENIED`].
     pub refused: Vec<&'static [Denied]>,

@@ -201,6 +201,10 @@ impl Seal {
             }
             None => out.push(("landlock", "landlock: given up by --degraded".to_owned())),
         }
+        if self.notify {
+            let line = "the supervisor is told of calls that change files, before they are made: backups";
+            out.push(("notify", line.to_owned()));
+        }
         if self.seccomp {
             let rules = super::DENIED.len() + self.refused.iter().map(|list| list.len()).sum::<usize>();
             out.push(("seccomp", format!("seccomp: foreign ABIs killed, {rules} rules")));

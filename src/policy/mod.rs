@@ -127,6 +127,8 @@ pub struct Policy {
     /// Symlinks that make other spellings of the entries work. Never inside an entry of the host.
     pub links: Vec<Link>,
     pub names: NameRules,
+    /// Directories whose files a live run does not back up.
+    pub no_backup: Vec<String>,
     /// The repositories that can be used inside.
     pub git: Option<git::Git>,
     pub net: NetMode,
@@ -174,6 +176,14 @@ impl Policy {
         let below = |other: &Path| is_at_or_below(other, path) && other.as_os_str().len() > path.as_os_str().len();
         self.entries_below(path).any(|entry| entry.kind != EntryKind::Hide)
             || self.links.iter().any(|link| below(&link.at))
+    }
+
+    /// Is the supervisor told of what the command changes, and backs it up? Without the deny list of system calls there
+    /// are ways to change a file that it would not be told of.
+    pub fn backs_up(&self) -> bool {
+        let given_up = |layer| self.degraded.contains(&layer);
+        let live = self.mode == Mode::Live && self.writable_roots().next().is_some();
+        live && !given_up(Layer::Backup) && !given_up(Layer::Seccomp)
     }
 
     /// The writable roots that a dry run overlays.

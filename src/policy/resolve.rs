@@ -117,6 +117,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         pins,
         links,
         names,
+        no_backup: no_backup(request),
         git,
         net,
         ports: ports(cli, profile, net)?,
@@ -307,6 +308,10 @@ fn without_detours(link: Link) -> Link {
         Ok(found) => Link { target: found.path.into_path_buf(), at: link.at },
         Err(_) => link,
     }
+}
+
+fn no_backup(request: &Request) -> Vec<String> {
+    request.profile.filesystem.no_backup.iter().map(|name| name.value.to_string()).collect()
 }
 
 fn name_rules(

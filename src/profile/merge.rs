@@ -112,6 +112,7 @@ impl Merged {
         unite(&mut below.grant, above.grant);
         unite(&mut below.freeze, above.freeze);
         unite(&mut below.build_dirs, above.build_dirs);
+        unite(&mut below.no_backup, above.no_backup);
         over(&mut below.toolchains, above.toolchains);
         let (below, above) = (&mut base.network, top.network);
         over(&mut below.mode, above.mode);
@@ -149,6 +150,7 @@ impl Merged {
             "filesystem.grant" => take(&mut profile.filesystem.grant, entry),
             "filesystem.freeze" => take(&mut profile.filesystem.freeze, entry),
             "filesystem.build_dirs" => take(&mut profile.filesystem.build_dirs, entry),
+            "filesystem.no_backup" => take(&mut profile.filesystem.no_backup, entry),
             "network.tcp_connect" => take(&mut profile.network.tcp_connect, entry),
             "network.tcp_bind" => take(&mut profile.network.tcp_bind, entry),
             "network.sockets" => take(&mut profile.network.sockets, entry),
@@ -205,4 +207,6 @@ fn limits(below: &mut Limits, above: Limits) {
     over(&mut below.file_size, above.file_size);
     over(&mut below.open_files, above.open_files);
     over(&mut below.time, above.time);
+    over(&mut below.backup_file, above.backup_file);
+    over(&mut below.backup_total, above.backup_total);
 }

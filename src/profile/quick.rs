@@ -52,6 +52,7 @@ fn set(out: &mut Sheet, file: &'static str, key: &str, line: u32, value: Value<'
         ("filesystem.hide", Value::List(list)) => profile.filesystem.hide = texts(list),
         ("filesystem.freeze", Value::List(list)) => profile.filesystem.freeze = texts(list),
         ("filesystem.build_dirs", Value::List(list)) => profile.filesystem.build_dirs = texts(list),
+        ("filesystem.no_backup", Value::List(list)) => profile.filesystem.no_backup = texts(list),
         ("filesystem.grant", Value::List(list)) => {
             for (text, line) in list {
                 let (glob, access) = value::split_grant(text).ok()?;

@@ -136,6 +136,9 @@ impl Reader {
                 "build_dirs" => {
                     out.build_dirs = self.list(&key, value, |text| item::checked(text, value::check_pattern))?
                 }
+                "no_backup" => {
+                    out.no_backup = self.list(&key, value, |text| item::checked(text, value::check_pattern))?
+                }
                 "toolchains" => out.toolchains = Some(self.boolean(&key, value)?),
                 _ => return Err(self.unknown(&key)),
             }

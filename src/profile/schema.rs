@@ -128,6 +128,8 @@ pub enum Layer {
     Seccomp,
     /// The own network namespace.
     Netns,
+    /// Backups of what a live run changes.
+    Backup,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -145,6 +147,8 @@ pub struct Filesystem {
     pub freeze: Vec<Written<Text>>,
     /// Names of dependency, build and cache directories, inside which the dotfile rule is off.
     pub build_dirs: Vec<Written<Text>>,
+    /// Names of directories whose files a live run does not back up: what a tool makes and can make again.
+    pub no_backup: Vec<Written<Text>>,
     /// Grant toolchains in HOME that are on PATH, read-only. On unless a profile says `toolchains = false`.
     pub toolchains: Option<Written<bool>>,
 }
@@ -182,6 +186,10 @@ pub struct Limits {
     pub open_files: Option<Written<u64>>,
     /// Seconds.
     pub time: Option<Written<u64>>,
+    /// The largest file that a live run backs up.
+    pub backup_file: Option<Written<u64>>,
+    /// All that a live run backs up, together.
+    pub backup_total: Option<Written<u64>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -226,7 +226,8 @@ fn parse_count(text: &str) -> Result<u64, ValueError> {
 }
 
 /// The keys of `[limits]` and of `--limit`.
-pub const LIMIT_KEYS: &[&str] = &["processes", "memory", "tmp", "file_size", "open_files", "time"];
+pub const LIMIT_KEYS: &[&str] =
+    &["processes", "memory", "tmp", "file_size", "open_files", "time", "backup_file", "backup_total"];
 
 impl Limits {
     /// Sets one limit from its text, as `--limit KEY=VALUE` and the profiles do.
@@ -239,10 +240,12 @@ impl Limits {
             "file_size" => (&mut self.file_size, parse_size(text)?),
             "open_files" => (&mut self.open_files, parse_count(text)?),
             "time" => (&mut self.time, parse_duration(text)?),
+            "backup_file" => (&mut self.backup_file, parse_size(text)?),
+            "backup_total" => (&mut self.backup_total, parse_size(text)?),
             _ => return Err(ValueError::UnknownLimit { key }),
         };
         // Nothing could start with none of these; no file and no private space can be meant.
-        if value == 0 && !matches!(key.as_str(), "tmp" | "file_size") {
+        if value == 0 && !matches!(key.as_str(), "tmp" | "file_size" | "backup_file" | "backup_total") {
             return Err(ValueError::Zero { key });
         }
         *slot = Some(Written::new(value, origin));
@@ -282,6 +285,7 @@ impl Word for Layer {
         ("landlock", Layer::Landlock),
         ("seccomp", Layer::Seccomp),
         ("netns", Layer::Netns),
+        ("backup", Layer::Backup),
     ];
 }
 

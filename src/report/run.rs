@@ -3,6 +3,7 @@
 use super::one_line;
 use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
+use crate::session::backup::Kept;
 use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges, Note, Reached};
 use serde_json::{Value, json};
@@ -25,6 +26,8 @@ pub struct RunReport<'a> {
     notes: Vec<Note>,
     /// Status and words of a command that did not run.
     refused: Option<(u8, String)>,
+    /// Of a live run: what could not be kept of what it changed.
+    backup: Value,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -33,6 +36,7 @@ fn layer_name(layer: Layer) -> &'static str {
         Layer::Landlock => "landlock",
         Layer::Seccomp => "seccomp",
         Layer::Netns => "netns",
+        Layer::Backup => "backup",
     }
 }
 
@@ -49,6 +53,7 @@ impl<'a> RunReport<'a> {
             reached: Vec::new(),
             notes: Vec::new(),
             refused: None,
+            backup: Value::Null,
         }
     }
 
@@ -67,6 +72,16 @@ impl<'a> RunReport<'a> {
         if let (true, Some(processes)) = (reached.processes, limits.processes) {
             self.reached.push(format!("limit of {processes} processes reached"));
         }
+    }
+
+    /// What a live run could not keep of what it changed.
+    pub fn kept(&mut self, kept: &Kept) {
+        let lost = |(path, why): &(PathBuf, String)| json!({ "path": shown(path), "why": why });
+        self.backup = json!({
+            "off": kept.off,
+            "lost": kept.lost.iter().map(lost).collect::<Vec<_>>(),
+            "left_out": kept.left_out,
+        });
     }
 
     /// What the guard had to tell of this run.
@@ -133,6 +148,7 @@ impl<'a> RunReport<'a> {
             "lost": plan.lost,
             "limits": limits,
             "reached": self.reached,
+            "backup": self.backup,
             "planted": self.planted.iter().map(|(path, rule)| json!({ "path": shown(path), "rule": rule })).collect::<Vec<_>>(),
             "hidden_during_run": self.hidden_during_run(),
             "unguarded": self.unguarded(),
@@ -230,6 +246,26 @@ pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
     };
     if git && hidden() {
         lines.push("agentbox: .git is hidden inside (grant: --git)".to_owned());
+    }
+    lines
+}
+
+/// The last lines of a live run that changed something.
+pub fn live_lines(kept: &Kept, session: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let Counts { created, modified, deleted, .. } = kept.counts;
+    let changed = format!("{created} created, {modified} modified, {deleted} deleted");
+    if kept.session.is_some() {
+        lines.push(format!("agentbox: live run {session}: {changed}; what was there before is kept"));
+    }
+    let lost = kept.lost.len();
+    if lost > 0 {
+        let files = if lost == 1 { "file" } else { "files" };
+        lines.push(format!("agentbox: not backed up: {lost} {files}, named in the session's journal and in --report"));
+    }
+    if kept.left_out > 0 {
+        let calls = if kept.left_out == 1 { "change" } else { "changes" };
+        lines.push(format!("agentbox: not backed up: {} {calls} in directories of no_backup", kept.left_out));
     }
     lines
 }

@@ -3,6 +3,7 @@
 //! nothing runs a program of the tree.
 
 mod attributes;
+pub mod backup;
 mod body;
 pub mod changes;
 pub mod diff;

@@ -1,15 +1,16 @@
 //! One run: session layers, signals, terminal, launch, wait.
 
+use super::backup::{Kept, Rules, Service, Start};
 use super::changes::{self, ChangesError};
 use super::guard;
 use super::signals::Signals;
-use super::supervise::{Outcome, SuperviseError, Watched, supervise};
+use super::supervise::{Outcome, Outside, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Note, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
 use crate::watch::guard::Guard;
 use std::cell::OnceCell;
 use std::fmt;
@@ -23,6 +24,8 @@ pub struct Settings<'a> {
     pub injected: Option<Injected>,
     /// Asked only when the launch is refused.
     pub around: &'a dyn Fn() -> Surroundings,
+    /// Where the service says at the time what it cannot keep.
+    pub say: fn(&str),
     /// When the search for hidden names began.
     pub since: SystemTime,
 }
@@ -85,11 +88,13 @@ pub struct Finished {
     /// What the guard has to tell.
     pub notes: Vec<Note>,
     session: Option<Session>,
+    /// Of a live run.
+    pub kept: Kept,
 }
 
 impl Finished {
     pub fn session_id(&self) -> Option<&str> {
-        self.session.as_ref().map(Session::id)
+        self.session.as_ref().or(self.kept.session.as_ref()).map(Session::id)
     }
 
     pub fn has_layers(&self) -> bool {
@@ -119,7 +124,7 @@ impl Finished {
     /// # Errors
     /// When the store cannot be written.
     pub fn settle(self, status: u8, counts: Counts, nothing: bool) -> Result<(), StoreError> {
-        match self.session {
+        match self.session.or(self.kept.session) {
             Some(session) if nothing => session.spare(),
             Some(mut session) => session.finish(super::Outcome { status, counts }),
             None => Ok(()),
@@ -131,7 +136,7 @@ impl Finished {
     /// # Errors
     /// When the store cannot be written.
     pub fn discard(self) -> Result<(), StoreError> {
-        self.session.map_or(Ok(()), Session::discard)
+        self.session.or(self.kept.session).map_or(Ok(()), Session::discard)
     }
 }
 
@@ -145,7 +150,10 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
-        Ok(ended) => Ok(Finished { outcome: ended.outcome, reached: ended.reached, notes: ended.notes, session }),
+        Ok(ended) => {
+            let BoxEnded { outcome, reached, notes, kept } = ended;
+            Ok(Finished { outcome, reached, notes, session, kept })
+        }
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -161,6 +169,7 @@ struct BoxEnded {
     outcome: Outcome,
     reached: Reached,
     notes: Vec<Note>,
+    kept: Kept,
 }
 
 fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded, RunError> {
@@ -183,14 +192,24 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded
     })
     .map_err(RunError::Launch)?;
     let Launched { pid, pidfd, channel, group, mount_namespace } = launched;
+    let start = || start(settings);
+    let mut service = Service::new(&start, settings.say);
     let mut guard = match mount_namespace {
         Some(namespace) => Guard::new(|| guard::setup(settings, &layers), namespace),
         None => Guard::none(),
     };
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
-    let outcome =
-        supervise(&watched, &signals, terminal, settings.plan.time_limit, &mut guard).map_err(RunError::Supervise)?;
+    let outcome = supervise(
+        &watched,
+        &signals,
+        terminal,
+        settings.plan.time_limit,
+        Outside { guard: &mut guard, service: &mut service },
+    );
+    // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
+    let kept = service.finish();
+    let outcome = outcome.map_err(RunError::Supervise)?;
     // Before the layers are read: its process holds the box's mounts.
     let notes = guard.end();
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
@@ -198,7 +217,21 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok(BoxEnded { outcome, reached, notes })
+    Ok(BoxEnded { outcome, reached, notes, kept })
+}
+
+/// What the notification service needs, put together when the first change comes.
+fn start(settings: &Settings<'_>) -> Result<Start, String> {
+    let Settings { policy, plan, .. } = settings;
+    let new = NewSession {
+        mode: Mode::Live,
+        command: plan.exec.command.clone(),
+        profiles: policy.profiles.clone(),
+        roots: policy.writable_roots().map(|root| root.path.clone()).collect(),
+        policy: serde_json::value::to_raw_value(&policy.record()).map_err(|err| err.to_string())?,
+        created: SystemTime::now(),
+    };
+    Ok(Start { rules: Rules::of(policy), new, state_dir: settings.state_dir.clone() })
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
@@ -215,6 +248,7 @@ fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
         return Err(RunError::StateInRoot { state: store.dir().to_path_buf(), root: root.clone() });
     }
     let new = NewSession {
+        mode: Mode::DryRun,
         command: plan.exec.command.clone(),
         profiles: settings.policy.profiles.clone(),
         roots: plan.layers.clone(),

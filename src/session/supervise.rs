@@ -3,6 +3,7 @@
 //! Signals go in, stops come out: what the launcher is told is told to the command, and when the command is stopped
 //! the launcher's job is stopped too, so that the shell that waits for it sees a job like any other.
 
+use super::backup::Service;
 use super::limit::{Due, Limit};
 use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
@@ -38,6 +39,13 @@ impl Watched {
     }
 }
 
+/// What looks at the box from outside while it runs.
+pub struct Outside<'a, 'b, 'c> {
+    pub guard: &'a mut Guard<'b>,
+    /// Told of calls that change files.
+    pub service: &'a mut Service<'c>,
+}
+
 /// How the run went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -52,11 +60,13 @@ pub enum Outcome {
 }
 
 /// Why the supervisor gave up. The box was killed before this is returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SuperviseError {
     /// Pid 1 ended by itself during the setup, without a word.
     Silent(Ended),
     Channel(WireError),
+    /// What changes files could not be told, so the command cannot go on.
+    Service(String),
     System {
         doing: &'static str,
         errno: Errno,
@@ -73,6 +83,7 @@ impl std::fmt::Display for SuperviseError {
                 write!(f, "the box's first process ended with status {status} during the setup and said nothing")
             }
             SuperviseError::Channel(err) => err.fmt(f),
+            SuperviseError::Service(why) => write!(f, "the notification service failed: {why}"),
             SuperviseError::System { doing, errno } => write!(f, "{doing}: {errno}"),
         }
     }
@@ -90,7 +101,7 @@ pub fn supervise(
     signals: &Signals,
     terminal: Option<Terminal>,
     time_limit: Option<Duration>,
-    guard: &mut Guard<'_>,
+    outside: Outside<'_, '_, '_>,
 ) -> Result<Outcome, SuperviseError> {
     let began = Instant::now();
     let limit = Limit::starting(began, time_limit);
@@ -99,13 +110,13 @@ pub fn supervise(
         signals,
         terminal,
         limit,
-        guard,
         continues: 0,
         stopped: None,
         asleep: None,
         told_hangup: false,
         started: false,
         last: None,
+        outside,
     };
     let result = supervisor.watch();
     if result.is_err() {
@@ -139,8 +150,8 @@ enum Last {
     Ended(Ended),
 }
 
-struct Supervisor<'a, 'b> {
-    guard: &'a mut Guard<'b>,
+struct Supervisor<'a, 'b, 'c> {
+    outside: Outside<'a, 'b, 'c>,
     watched: &'a Watched,
     signals: &'a Signals,
     terminal: Option<Terminal>,
@@ -164,23 +175,25 @@ fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
     }
 }
 
-impl Supervisor<'_, '_> {
+impl Supervisor<'_, '_, '_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
         let mut channel_open = true;
         let mut waits_long = false;
         loop {
             let end = self.watched.pidfd.as_fd();
+            // What is not there is one that is asked for nothing new.
             let mut ready = [
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(end, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.guard.fd().unwrap_or(end), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.outside.guard.fd().unwrap_or(end), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.outside.service.waiting().unwrap_or(end), PollFlags::IN),
                 PollFd::new(&self.watched.channel, PollFlags::IN),
             ];
             // A channel that is closed is always ready: not to be asked again.
-            let asked = if channel_open { 4 } else { 3 };
+            let asked = if channel_open { 5 } else { 4 };
             let mut time = self.limit.left();
-            let guard_waits = self.guard.wait();
+            let guard_waits = self.outside.guard.wait();
             if let Some(wait) = guard_waits {
                 time = Some(sooner(time, Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() }));
             } else if !waits_long {
@@ -195,7 +208,10 @@ impl Supervisor<'_, '_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
-            let [signals, end, _, reports] = ready.map(|fd| !fd.revents().is_empty());
+            let [signals, end, _, calls, reports] = ready.map(|fd| !fd.revents().is_empty());
+            if calls {
+                self.outside.service.serve().map_err(SuperviseError::Service)?;
+            }
             // Reports first: the last one arrived before pid 1's end, and a signal must meet what is true by now.
             if channel_open && (reports || end) {
                 channel_open = self.take_reports()?;
@@ -215,9 +231,9 @@ impl Supervisor<'_, '_> {
                 }
             }
             self.keep_time()?;
-            let was_here = !self.guard.is_away();
-            self.guard.attend();
-            if was_here && self.guard.is_away() {
+            let was_here = !self.outside.guard.is_away();
+            self.outside.guard.attend();
+            if was_here && self.outside.guard.is_away() {
                 // What it ran here is its own process's business from now on.
                 waits_long = false;
             }
@@ -232,20 +248,22 @@ impl Supervisor<'_, '_> {
     fn take_reports(&mut self) -> Result<bool, SuperviseError> {
         loop {
             match wire::receive_report(self.watched.channel.as_fd(), Wait::No) {
-                Ok(Report::Started) => {
+                Ok((Report::Listener, Some(listener))) => self.outside.service.listen(listener),
+                Ok((Report::Listener | Report::NoListener, _)) => self.outside.service.has_no_listener(),
+                Ok((Report::Started, _)) => {
                     self.started = true;
-                    self.guard.command_runs();
+                    self.outside.guard.command_runs();
                 }
-                Ok(Report::Stopped(stopped)) => self.stopped = Some(stopped),
-                Ok(Report::Continued) => self.stopped = None,
+                Ok((Report::Stopped(stopped), _)) => self.stopped = Some(stopped),
+                Ok((Report::Continued, _)) => self.stopped = None,
                 // A failure is followed by the end of the process that could not become the command.
-                Ok(Report::Ended(ended)) => {
+                Ok((Report::Ended(ended), _)) => {
                     self.stopped = None;
                     self.last.get_or_insert(Last::Ended(ended));
                     // It is the last one.
                     return Ok(false);
                 }
-                Ok(Report::Failed(failure)) => self.last = Some(Last::Failed(failure)),
+                Ok((Report::Failed(failure), _)) => self.last = Some(Last::Failed(failure)),
                 Err(WireError::WouldBlock) => return Ok(true),
                 Err(WireError::Gone) => return Ok(false),
                 Err(err) => return Err(SuperviseError::Channel(err)),
@@ -316,7 +334,7 @@ impl Supervisor<'_, '_> {
         }
         self.asleep = Some(stopped);
         // What the command left running in other groups goes on, and so must the guard.
-        self.guard.leave();
+        self.outside.guard.leave();
         let fell_asleep = Instant::now();
         self.signals.stop(signal, whole_group).map_err(system("stopping with the command"))?;
         self.limit.postpone(fell_asleep.elapsed());

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod argv;
+pub mod changing;
 mod clone;
 mod file;
 mod heap;
@@ -10,6 +11,7 @@ mod memory;
 mod mount;
 mod namespace;
 mod net;
+pub mod notify;
 mod process;
 mod sched;
 mod seal;

@@ -160,7 +160,7 @@ fn a_submodule_and_an_update_from_a_source_beside_it() {
     let script = "git log --format=%s -1 && git commit -q --allow-empty -m more && cat ../a; echo x >> $(git rev-parse --git-dir)/config";
     command.current_dir(&root).args(["run", "--live", "--git", "--rw", &root, "--", "sh", "-c", script]);
     let out = t.finish(command, b"");
-    out.status_is(2).out_has("in").err_has("Read-only file system");
+    out.status_is(2).out_has("l").err_has("Read-only file system");
     assert!(!out.stdout.contains("one"), "{out}");
 }
 

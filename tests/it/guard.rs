@@ -247,7 +247,7 @@ fn stress(policy: &[&str], save: Save, rounds: u32, off: bool) -> Seen {
 fn show(root: &str, way: &str, rounds: u32, seen: &Seen) {
     let Seen { tries, reads, leaked, median, longest, .. } = seen;
     println!(
-        "{root:10} {way:16} {leaked:5} of {rounds} saves leaked; {reads} of {tries} tries; open for {median} us, at most {longest}"
+        "{root:10} {way:16} {leaked:5} contents of {rounds} saves came out, in {reads} of {tries} tries; open for {median} us a time, at most {longest}"
     );
 }
 

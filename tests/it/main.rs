@@ -16,6 +16,8 @@
 )]
 
 mod agree;
+mod backup;
+mod backup_replay;
 mod common;
 mod docs;
 mod escape;

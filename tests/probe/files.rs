@@ -58,34 +58,41 @@ pub const TRIES: &[Try] = &[
 ];
 
 /// Reads one file again and again, until the content of another says `stop`. Prints how often it tried, how often
-/// content came out, how many different contents, for how many microseconds each was to be had (the median and the
-/// longest), and how the last try went.
+/// content came out, how many different contents, for how many microseconds the file was open each time (the median and
+/// the longest), and how the last try went.
 fn spin(args: &[String]) -> Answer {
-    let mut seen = std::collections::HashMap::<String, (Instant, Instant)>::new();
+    let mut seen = std::collections::HashSet::<String>::new();
     let (mut tries, mut reads) = (0_u64, 0_u64);
+    let mut open = None;
+    let mut windows = Vec::new();
     let last = loop {
+        let before = Instant::now();
         let content = std::fs::read_to_string(&args[1]);
         tries += 1;
-        let now = Instant::now();
         let answer = match content {
             // A file that was just made or emptied tells nothing.
             Ok(content) if content.is_empty() => "empty".to_owned(),
             Ok(content) => {
                 reads += 1;
-                seen.entry(content).or_insert((now, now)).1 = now;
+                open = open.or(Some(before));
+                seen.insert(content);
                 "read".to_owned()
             }
             Err(err) => format!("{:?}", errno(err)),
         };
+        if let Some(begin) = open.filter(|_| answer != "read") {
+            windows.push(begin.elapsed().as_micros());
+            open = None;
+        }
         if tries % 64 == 0 && std::fs::read(&args[0]).is_ok_and(|state| state.starts_with(b"stop")) {
             break answer;
         }
     };
-    let mut windows = seen.values().map(|(first, end)| (*end - *first).as_micros()).collect::<Vec<_>>();
+    windows.extend(open.map(|begin| begin.elapsed().as_micros()));
     windows.sort_unstable();
     let median = windows.get(windows.len() / 2).copied().unwrap_or(0);
     let longest = windows.last().copied().unwrap_or(0);
-    Ok(format!("{tries} {reads} {} {median} {longest} {last}", windows.len()))
+    Ok(format!("{tries} {reads} {} {median} {longest} {last}", seen.len()))
 }
 
 pub fn errno(err: std::io::Error) -> Errno {

@@ -4,7 +4,7 @@
 use super::config::{self, Setting};
 use super::read::own_file;
 use super::repository::Repository;
-use globset::GlobBuilder;
+use crate::path::pattern::{escape, matches_whole as matches};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -125,7 +125,7 @@ impl Reader<'_> {
 
     /// A `gitdir` pattern, made absolute as git does.
     fn where_it_lies(&self, pattern: &str, file: &Path) -> String {
-        let text = |path: PathBuf| globset::escape(&path.to_string_lossy());
+        let text = |path: PathBuf| escape(&path.to_string_lossy());
         let real = |path: &Path| {
             crate::path::resolve(path, Path::new("/")).map_or(path.to_path_buf(), |found| found.path.into_path_buf())
         };
@@ -143,9 +143,4 @@ impl Reader<'_> {
         }
         out
     }
-}
-
-fn matches(pattern: &str, text: &OsStr, any_case: bool) -> bool {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).case_insensitive(any_case).build();
-    glob.is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(text)))
 }

@@ -30,6 +30,7 @@ fn the_lists_of_the_page_are_those_of_the_profiles() {
             "filesystem.hide" => texts(sheet.filesystem.hide),
             "filesystem.freeze" => texts(sheet.filesystem.freeze),
             "filesystem.build_dirs" => texts(sheet.filesystem.build_dirs),
+            "filesystem.no_backup" => texts(sheet.filesystem.no_backup),
             "environment.pass" => texts(sheet.environment.pass),
             "environment.deny" => texts(sheet.environment.deny),
             "filesystem.grant" => {
@@ -50,6 +51,7 @@ fn the_lists_of_the_page_are_those_of_the_profiles() {
             "strict filesystem.freeze",
             "strict filesystem.hide",
             "base filesystem.build_dirs",
+            "base filesystem.no_backup",
             "base environment.pass",
             "base environment.deny",
         ]

@@ -123,7 +123,8 @@ impl<'a> Guard<'a> {
             Stage::Here(watcher) => {
                 watcher.step();
                 self.notes.append(&mut watcher.notes);
-                if !watcher.jobs.is_empty() || watcher.is_alert() {
+                // A name that is missing is likely to come back: it is awaited where it can be hidden at once.
+                if !watcher.jobs.is_empty() || watcher.missing {
                     self.leave();
                 }
             }

@@ -164,7 +164,7 @@ fn work(watcher: &mut Watcher<'_>, mut inside: Inside<'_>, channel: BorrowedFd<'
         }
         let mut ready =
             [PollFd::new(&descriptors.inotify, PollFlags::IN), PollFd::from_borrowed_fd(channel, PollFlags::empty())];
-        let wait = match (watcher.has_work() || watcher.is_alert(), later.is_empty()) {
+        let wait = match (watcher.has_work(), later.is_empty()) {
             (true, _) => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
             (false, false) => Some(AGAIN),
             (false, true) => None,

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// Directories that one step takes on, so that whoever calls it stays responsive.
 const VISITS: usize = 32;
@@ -26,8 +26,6 @@ const VISITS: usize = 32;
 const EVENTS: usize = 4 * 1024;
 /// File times come from a clock that ticks; a name may bear the time of the tick before.
 const TICK: Duration = Duration::from_millis(20);
-/// How long the return of a hidden name is waited for without sleeping.
-const ALERT: Duration = Duration::from_millis(1);
 /// Where the limit of this user's watches stands.
 const LIMIT: &str = "/proc/sys/fs/inotify/max_user_watches";
 
@@ -116,8 +114,8 @@ pub(super) struct Watcher<'a> {
     /// Watches that dependency and build directories may take together with all others.
     most_with_build: usize,
     told_unwatched: bool,
-    /// A hidden name was taken away, as editors do before they put it back. Until then its return is looked out for.
-    alert: Option<Instant>,
+    /// A hidden name was taken away, as editors do before they put it back.
+    pub missing: bool,
     pub jobs: Vec<Job>,
     pub notes: Vec<Note>,
     scratch: Scratch,
@@ -182,7 +180,7 @@ impl<'a> Watcher<'a> {
             first: true,
             most_with_build: most_with_build(),
             told_unwatched: false,
-            alert: None,
+            missing: false,
             jobs: Vec::new(),
             notes: Vec::new(),
             scratch: Scratch::default(),
@@ -203,12 +201,6 @@ impl<'a> Watcher<'a> {
     /// Is there something to do before the next event?
     pub fn has_work(&self) -> bool {
         !self.todo.is_empty() || !self.todo_build.is_empty()
-    }
-
-    /// Is a hidden name away that may be back at any moment?
-    pub fn is_alert(&mut self) -> bool {
-        self.alert = self.alert.filter(|until| Instant::now() < *until);
-        self.alert.is_some()
     }
 
     /// Takes in what happened, and goes on with the walk a little.
@@ -305,7 +297,7 @@ impl<'a> Watcher<'a> {
             && self.is_known(root, Some(watch), &path, name)
             && matches!(self.setup.roots[usize::from(root)].hides, Hides::Mask { .. })
         {
-            self.alert = Some(Instant::now() + ALERT);
+            self.missing = true;
         }
         if flags.contains(ReadFlags::DELETE) {
             return;

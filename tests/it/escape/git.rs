@@ -97,6 +97,28 @@ fn redirected_hooks_and_included_files() {
 }
 
 #[test]
+fn hooks_and_configuration_that_are_links() {
+    let Some(t) = place() else { return };
+    t.sh("mv .git/hooks ../hooks && ln -s ../../hooks .git/hooks && mv .git/config ../config && ln -s ../../config .git/config").ok();
+    let p = t.text("p");
+    for mode in ["--live", "--dry-run"] {
+        for trick in [
+            "rm .git/hooks",
+            "mv .git/hooks x",
+            "rm .git/config",
+            "cp .git/HEAD x; mv x .git/config",
+            "mkdir x && mv -T x .git/hooks",
+            "mv .git x",
+        ] {
+            let out = t.run(&[mode, "--git", "--diff", "none", "--rw", &p], &["sh", "-c", trick]);
+            assert!(out.status != 0 && out.status != 125, "{mode}: {trick}: {out}");
+        }
+    }
+    assert!(t.path("p/.git/hooks").is_symlink() && t.path("p/.git/config").is_symlink());
+    t.sh("rm .git/hooks .git/config").ok();
+}
+
+#[test]
 fn pointers_that_are_planted() {
     let Some(t) = place() else { return };
     t.sh("git config extensions.worktreeConfig true").ok();
