@@ -69,6 +69,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
     let finished = run_box(&settings).map_err(failure)?;
     let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
     report.ran_into(finished.reached, &plan);
+    report.looked_up(&finished.hidden_reads, &policy);
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {

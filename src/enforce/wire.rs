@@ -4,7 +4,12 @@
 //! never holds the channel (close-on-exec), hence no packet comes from it.
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The longest packet. What a failure says beyond it is cut.
@@ -52,6 +57,20 @@ pub struct Stopped {
 pub enum Ended {
     Exited(i32),
     Signaled(i32),
+}
+
+/// What came from inside.
+#[derive(Debug)]
+pub enum Arrived {
+    Report(Report),
+    /// A descriptor of /dev/fuse, for the supervisor to serve this tree on.
+    Device(Tree, OwnedFd),
+}
+
+/// The file systems of the box whose server is the supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tree {
+    Veil,
 }
 
 /// From outside to inside.
@@ -164,10 +183,18 @@ pub fn send_report(channel: BorrowedFd<'_>, report: &Report, wait: Wait) -> Resu
 
 /// # Errors
 /// `Gone`, `WouldBlock` (with `Wait::No`), `Garbled` or the errno of recv(2).
-pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<Report, WireError> {
+pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<Arrived, WireError> {
     let mut buffer = [0; LONGEST];
-    let mut packet = receive_packet(channel, &mut buffer, wait)?;
+    let (mut packet, device) = receive_with_device(channel, &mut buffer, wait)?;
     let report = match packet.byte()? {
+        b'D' => {
+            let tree = match packet.byte()? {
+                b'v' => Tree::Veil,
+                _ => return Err(WireError::Garbled),
+            };
+            packet.end()?;
+            return device.map(|device| Arrived::Device(tree, device)).ok_or(WireError::Garbled);
+        }
         b'F' => {
             let kind = match packet.byte()? {
                 0 => FailureKind::Setup,
@@ -193,7 +220,28 @@ pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<Report, Wir
         b'K' => Report::Ended(Ended::Signaled(packet.number()? as i32)),
         _ => return Err(WireError::Garbled),
     };
-    packet.end().map(|()| report)
+    packet.end().map(|()| Arrived::Report(report))
+}
+
+/// Hands a descriptor out. The caller keeps its own, and has to close it.
+///
+/// # Errors
+/// `Gone`, `WouldBlock` (with `Wait::No`) or the errno of sendmsg(2).
+pub fn send_device(channel: BorrowedFd<'_>, tree: Tree, device: BorrowedFd<'_>, wait: Wait) -> Result<(), WireError> {
+    let packet = match tree {
+        Tree::Veil => *b"Dv",
+    };
+    let fds = [device];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    loop {
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        match sendmsg(channel, &[IoSlice::new(&packet)], &mut control, send_flags(wait)) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(WireError::from(errno)),
+        }
+    }
 }
 
 /// # Errors
@@ -249,15 +297,48 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend(cut.as_bytes());
 }
 
-fn send_packet(channel: BorrowedFd<'_>, packet: &[u8], wait: Wait) -> Result<(), WireError> {
-    // NOSIGNAL: a dead peer is an answer, not a SIGPIPE that ends pid 1 or the launcher.
-    let flags = match wait {
+/// NOSIGNAL: a dead peer is an answer, not a SIGPIPE that ends pid 1 or the launcher.
+fn send_flags(wait: Wait) -> SendFlags {
+    match wait {
         Wait::Yes => SendFlags::NOSIGNAL,
         Wait::No => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-    };
+    }
+}
+
+fn send_packet(channel: BorrowedFd<'_>, packet: &[u8], wait: Wait) -> Result<(), WireError> {
     loop {
-        match send(channel, packet, flags) {
+        match send(channel, packet, send_flags(wait)) {
             Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(WireError::from(errno)),
+        }
+    }
+}
+
+fn receive_with_device<'a>(
+    channel: BorrowedFd<'_>,
+    buffer: &'a mut [u8],
+    wait: Wait,
+) -> Result<(Packet<'a>, Option<OwnedFd>), WireError> {
+    let flags = match wait {
+        Wait::Yes => RecvFlags::CMSG_CLOEXEC,
+        Wait::No => RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    loop {
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        match recvmsg(channel, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            // No message is empty, so this is the end.
+            Ok(RecvMsg { bytes: 0, .. }) => return Err(WireError::Gone),
+            Ok(message) if message.flags.contains(ReturnFlags::TRUNC) => return Err(WireError::Garbled),
+            Ok(RecvMsg { bytes, .. }) => {
+                let mut fds = control.drain().filter_map(|message| match message {
+                    RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                    _ => None,
+                });
+                let device = fds.next().and_then(|mut fds| fds.next());
+                return Ok((Packet(&buffer[..bytes]), device));
+            }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(WireError::from(errno)),
         }
@@ -338,6 +419,29 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
+    fn report_of(channel: &OwnedFd) -> Result<Report, WireError> {
+        match receive_report(channel.as_fd(), Wait::No)? {
+            Arrived::Report(report) => Ok(report),
+            Arrived::Device(tree, _) => panic!("{tree:?}"),
+        }
+    }
+
+    #[test]
+    fn a_device_arrives_as_the_same_file_and_is_no_copy_of_a_number() {
+        let (outside, inside) = pair().unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        send_device(inside.as_fd(), Tree::Veil, write.as_fd(), Wait::Yes).unwrap();
+        drop(write);
+        let Ok(Arrived::Device(Tree::Veil, device)) = receive_report(outside.as_fd(), Wait::No) else { panic!() };
+        rustix::io::write(&device, b"x").unwrap();
+        drop(device);
+        let mut got = [0; 2];
+        assert_eq!(rustix::io::read(&read, &mut got), Ok(1));
+        assert_eq!(rustix::io::read(&read, &mut got), Ok(0));
+        send_packet(inside.as_fd(), b"Dv", Wait::Yes).unwrap();
+        assert_eq!(report_of(&outside), Err(WireError::Garbled));
+    }
+
     #[test]
     fn every_message_arrives_as_sent() {
         let (outside, inside) = pair().unwrap();
@@ -353,7 +457,7 @@ mod tests {
             Report::Ended(Ended::Signaled(64)),
         ] {
             send_report(inside.as_fd(), &report, Wait::Yes).unwrap();
-            assert_eq!(receive_report(outside.as_fd(), Wait::No), Ok(report));
+            assert_eq!(report_of(&outside), Ok(report));
         }
         for order in [
             Order::Proceed,
@@ -372,20 +476,20 @@ mod tests {
         let (outside, inside) = pair().unwrap();
         let failure = Failure { kind: FailureKind::Setup, text: "é".repeat(LONGEST), hints: vec!["lost".into(); 3] };
         send_report(inside.as_fd(), &Report::Failed(failure), Wait::Yes).unwrap();
-        let Ok(Report::Failed(got)) = receive_report(outside.as_fd(), Wait::No) else { panic!() };
+        let Ok(Report::Failed(got)) = report_of(&outside) else { panic!() };
         assert!(got.text.len() > LONGEST - 16 && got.text.chars().all(|c| c == 'é') && got.hints.is_empty());
     }
 
     #[test]
     fn a_dead_peer_an_empty_channel_and_nonsense_are_told_apart() {
         let (outside, inside) = pair().unwrap();
-        assert_eq!(receive_report(outside.as_fd(), Wait::No), Err(WireError::WouldBlock));
+        assert_eq!(report_of(&outside), Err(WireError::WouldBlock));
         send_packet(inside.as_fd(), b"X1", Wait::Yes).unwrap();
-        assert_eq!(receive_report(outside.as_fd(), Wait::No), Err(WireError::Garbled));
+        assert_eq!(report_of(&outside), Err(WireError::Garbled));
         send_packet(outside.as_fd(), &[b's'; 17], Wait::Yes).unwrap();
         assert_eq!(receive_order(inside.as_fd(), Wait::No), Err(WireError::Garbled));
         drop(inside);
-        assert_eq!(receive_report(outside.as_fd(), Wait::No), Err(WireError::Gone));
+        assert_eq!(report_of(&outside), Err(WireError::Gone));
         assert_eq!(send_order(outside.as_fd(), Order::Continue, Wait::No), Err(WireError::Gone));
     }
 }

@@ -8,7 +8,7 @@ mod system;
 pub use account::Account;
 pub use cgroup::{Cgroups, Controllers, Delegation};
 pub use mounts::{Mount, MountsError, below as mounts_below};
-pub use system::{Machine, Setting, System, is_filtered};
+pub use system::{Machine, Setting, System, fuse_opens, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;

@@ -41,7 +41,7 @@ impl fmt::Display for HostPath {
 }
 
 /// What the kernel knows a file by while it exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct FileId {
     pub dev: u64,
     pub ino: u64,

@@ -31,6 +31,11 @@ pub trait Judge {
     type State: Copy;
     type Rule;
     fn judge(&mut self, state: Self::State, path: &[u8], kind: FileType) -> (Verdict<Self::State>, Option<Self::Rule>);
+
+    /// Has it seen enough? Then the walk ends before the next name.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// An entry that the judge wants reported.
@@ -75,7 +80,7 @@ pub fn scan<J: Judge>(root: &Path, state: J::State, judge: &mut J) -> Result<Sca
     })?;
     // Depth first from one held descriptor of the root: a path relative to it cannot leave it, for every component
     // came out of a listing as a directory and is opened without following links.
-    while let Some(next) = todo.pop() {
+    while let Some(next) = todo.pop().filter(|_| !judge.is_done()) {
         let relative = &next.path[root_bytes.len()..];
         let relative = relative.strip_prefix(b"/").unwrap_or(relative);
         let result = open_beneath(root_fd.as_fd(), OsStr::from_bytes(relative)).and_then(|fd| {
@@ -126,7 +131,7 @@ fn read_one<J: Judge>(
 ) -> Result<(), Errno> {
     let dir_len = path.len();
     let mut entries = RawDir::new(fd, buffer);
-    while let Some(entry) = entries.next() {
+    while let Some(entry) = entries.next().filter(|_| !judge.is_done()) {
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {

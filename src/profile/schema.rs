@@ -114,6 +114,8 @@ pub enum Layer {
     Seccomp,
     /// The own network namespace.
     Netns,
+    /// Names judged as they are looked up: what remains is a scan before the launch.
+    Veil,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

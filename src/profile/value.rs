@@ -272,6 +272,7 @@ impl Word for Layer {
         ("landlock", Layer::Landlock),
         ("seccomp", Layer::Seccomp),
         ("netns", Layer::Netns),
+        ("veil", Layer::Veil),
     ];
 }
 

@@ -1,10 +1,10 @@
 //! The report of one run.
 
-use super::one_line;
+use super::{denied, one_line};
 use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges, Reached};
+use crate::session::{Counts, HiddenRead, LayerChanges, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -22,6 +22,8 @@ pub struct RunReport {
     held: Vec<String>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
+    /// Hidden names that were looked up, a line each.
+    denied: Vec<String>,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -30,12 +32,12 @@ fn layer_name(layer: Layer) -> &'static str {
         Layer::Landlock => "landlock",
         Layer::Seccomp => "seccomp",
         Layer::Netns => "netns",
+        Layer::Veil => "veil",
     }
 }
 
 impl RunReport {
     pub fn new(policy: &Policy, plan: &Plan, outcome: &Outcome, session: Option<&str>) -> RunReport {
-        let hidden = plan.hidden().len();
         let command: Vec<String> = plan.exec.command.iter().map(|arg| shown(Path::new(arg))).collect();
         let limits: Vec<String> =
             plan.seal.lines().into_iter().filter(|(name, _)| *name == "limits").map(|(_, line)| line).collect();
@@ -56,7 +58,9 @@ impl RunReport {
             "network": if host_net(policy) { "host" } else { "none" },
             "roots": roots,
             "session": session,
-            "hidden": hidden,
+            "names": judged(plan),
+            "hidden": plan.veiled().is_empty().then(|| plan.hidden().len()),
+            "hidden_reads": [],
             "granted": policy.granted,
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,
@@ -75,6 +79,7 @@ impl RunReport {
             lost: plan.lost.clone(),
             held: held(&plan.seal),
             reached: Vec::new(),
+            denied: Vec::new(),
         }
     }
 
@@ -95,6 +100,12 @@ impl RunReport {
             self.reached.push(format!("limit of {processes} processes reached"));
         }
         self.value["reached"] = json!(self.reached);
+    }
+
+    /// Hidden names that the command looked up.
+    pub fn looked_up(&mut self, reads: &[HiddenRead], policy: &Policy) {
+        self.denied = denied::lines(reads, policy);
+        self.value["hidden_reads"] = denied::json(reads, policy);
     }
 
     /// Nothing was changed, so no session was kept.
@@ -124,6 +135,7 @@ impl RunReport {
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
         lines.extend(self.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
+        lines.extend(self.denied.iter().map(|line| format!("agentbox: {}", one_line(line))));
         lines.extend(self.held.iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
         lines
     }
@@ -141,6 +153,11 @@ fn held(seal: &Seal) -> Vec<String> {
         lines.push(format!("limit memory={bytes}: {}", seal.memory_covers()));
     }
     lines
+}
+
+/// When hidden names are judged: as they are looked up, or in a scan before the launch.
+pub(super) fn judged(plan: &Plan) -> &'static str {
+    if plan.veiled().is_empty() { "scan" } else { "veil" }
 }
 
 /// Does the command see the host's network, as asked or because its own was given up?

@@ -2,16 +2,19 @@
 
 use super::changes::{self, ChangesError};
 use super::signals::Signals;
-use super::supervise::{Outcome, SuperviseError, Watched, supervise};
+use super::supervise::{Outcome, SuperviseError, Trees, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
-use crate::plan::Plan;
+use crate::plan::{IdMap, NOBODY, Plan};
 use crate::policy::Policy;
-use std::cell::OnceCell;
+use crate::watch::fuse::Server;
+use crate::watch::veil::{HiddenRead, Ids, Reads, Veil};
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -77,6 +80,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// The limits of the whole box that it ran into.
     pub reached: Reached,
+    /// Hidden names that the command looked up, where the veil saw it.
+    pub hidden_reads: Vec<HiddenRead>,
     session: Option<Session>,
 }
 
@@ -135,7 +140,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
-        Ok((outcome, reached)) => Ok(Finished { outcome, reached, session }),
+        Ok((outcome, reached, hidden_reads)) => Ok(Finished { outcome, reached, hidden_reads, session }),
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -146,7 +151,9 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     }
 }
 
-fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached), RunError> {
+type Ran = (Outcome, Reached, Vec<HiddenRead>);
+
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<Ran, RunError> {
     let layers: Vec<LayerDirs> = session
         .iter()
         .flat_map(|session| session.layers())
@@ -167,13 +174,29 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
     let Launched { pid, pidfd, channel, group } = launched;
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
-    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    let reads = Rc::new(RefCell::new(Reads::default()));
+    let mut trees = trees(settings, &reads);
+    let limit = settings.plan.time_limit;
+    let outcome = supervise(&watched, &signals, terminal, limit, &mut trees).map_err(RunError::Supervise)?;
+    drop(trees);
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok((outcome, reached))
+    let reads = Rc::into_inner(reads).map_or(Vec::new(), |reads| reads.into_inner().into_list());
+    Ok((outcome, reached, reads))
+}
+
+/// What is served to the box; nothing is asked before pid 1 has handed a connection out.
+fn trees<'a>(settings: &Settings<'a>, reads: &Rc<RefCell<Reads>>) -> Trees<'a> {
+    let mut server = Server::default();
+    let ids = match settings.plan.isolate.ids {
+        IdMap::All { swapped: true, .. } => Ids::Swapped(NOBODY),
+        IdMap::All { swapped: false, .. } | IdMap::Own { .. } | IdMap::Kept => Ids::Same,
+    };
+    let veil = server.add(Veil::new(settings.policy, settings.plan.veiled(), ids, Rc::clone(reads)));
+    Trees { server, veil }
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {

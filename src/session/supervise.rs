@@ -8,6 +8,7 @@ use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
 use crate::enforce::wire::{self, Ended, Failure, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys;
+use crate::watch::fuse::Server;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
@@ -89,12 +90,14 @@ pub fn supervise(
     signals: &Signals,
     terminal: Option<Terminal>,
     time_limit: Option<Duration>,
+    trees: &mut Trees<'_>,
 ) -> Result<Outcome, SuperviseError> {
     let began = Instant::now();
     let limit = Limit::starting(began, time_limit);
     let mut supervisor = Supervisor {
         watched,
         signals,
+        trees,
         terminal,
         limit,
         continues: 0,
@@ -131,14 +134,24 @@ pub fn supervise(
     Ok(Outcome::Ended { ended, timed_out, duration: began.elapsed() })
 }
 
+/// The file systems of the box that are served from here.
+pub struct Trees<'a> {
+    pub server: Server<'a>,
+    /// The veil's number in it.
+    pub veil: u8,
+}
+
+const ANSWERING: &str = "answering the look-ups of the box";
+
 enum Last {
     Failed(Failure),
     Ended(Ended),
 }
 
-struct Supervisor<'a> {
+struct Supervisor<'a, 'tree> {
     watched: &'a Watched,
     signals: &'a Signals,
+    trees: &'a mut Trees<'tree>,
     terminal: Option<Terminal>,
     limit: Limit,
     /// Continuing orders sent so far: a stop that was reported under fewer is over.
@@ -160,22 +173,23 @@ fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
     }
 }
 
-impl Supervisor<'_> {
+impl Supervisor<'_, '_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
         let mut channel_open = true;
         let mut waits_long = false;
         loop {
-            let mut ready = [
-                PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
-                PollFd::new(&self.watched.pidfd, PollFlags::IN),
-                PollFd::new(&self.watched.channel, PollFlags::IN),
-            ];
-            // A channel that is closed is always ready: not to be asked again.
-            let asked = if channel_open { 3 } else { 2 };
             let left = self.limit.left();
             let time = if waits_long { left } else { Some(sooner(left, sys::SHORT_WAIT)) };
-            match poll(&mut ready[..asked], time.as_ref()) {
+            // A channel that is closed is always ready: not to be asked again.
+            let channel = channel_open.then_some(&self.watched.channel);
+            let mut ready: Vec<PollFd<'_>> = [self.signals.fd(), self.watched.pidfd.as_fd()]
+                .into_iter()
+                .chain(channel.map(AsFd::as_fd))
+                .chain(self.trees.server.descriptors())
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
+            match poll(&mut ready, time.as_ref()) {
                 Ok(0) if !waits_long => {
                     // Not before: a short command's launcher would fetch its code again at once.
                     waits_long = true;
@@ -184,7 +198,15 @@ impl Supervisor<'_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
-            let [signals, end, reports] = ready.map(|fd| !fd.revents().is_empty());
+            let mut woke = ready.iter().map(|fd| !fd.revents().is_empty());
+            let (signals, end) = (woke.next() == Some(true), woke.next() == Some(true));
+            let reports = channel_open && woke.next() == Some(true);
+            let asked = woke.any(|woke| woke);
+            drop(ready);
+            // First, for somebody inside waits for it.
+            if asked {
+                self.trees.server.answer().map_err(|errno| SuperviseError::System { doing: ANSWERING, errno })?;
+            }
             // Reports first: the last one arrived before pid 1's end, and a signal must meet what is true by now.
             if channel_open && (reports || end) {
                 channel_open = self.take_reports()?;
@@ -212,19 +234,29 @@ impl Supervisor<'_> {
     fn take_reports(&mut self) -> Result<bool, SuperviseError> {
         loop {
             match wire::receive_report(self.watched.channel.as_fd(), Wait::No) {
-                Ok(Report::Started) => self.started = true,
-                Ok(Report::Stopped(stopped)) => self.stopped = Some(stopped),
-                Ok(Report::Continued) => self.stopped = None,
-                // A failure is followed by the end of the process that could not become the command.
-                Ok(Report::Ended(ended)) => {
-                    self.stopped = None;
-                    self.last.get_or_insert(Last::Ended(ended));
+                Ok(wire::Arrived::Report(report)) => self.take_report(report),
+                Ok(wire::Arrived::Device(wire::Tree::Veil, device)) => {
+                    let attached = self.trees.server.attach(self.trees.veil, device);
+                    attached.map_err(|errno| SuperviseError::System { doing: ANSWERING, errno })?;
                 }
-                Ok(Report::Failed(failure)) => self.last = Some(Last::Failed(failure)),
                 Err(WireError::WouldBlock) => return Ok(true),
                 Err(WireError::Gone) => return Ok(false),
                 Err(err) => return Err(SuperviseError::Channel(err)),
             }
+        }
+    }
+
+    fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Started => self.started = true,
+            Report::Stopped(stopped) => self.stopped = Some(stopped),
+            Report::Continued => self.stopped = None,
+            // A failure is followed by the end of the process that could not become the command.
+            Report::Ended(ended) => {
+                self.stopped = None;
+                self.last.get_or_insert(Last::Ended(ended));
+            }
+            Report::Failed(failure) => self.last = Some(Last::Failed(failure)),
         }
     }
 
