@@ -73,16 +73,16 @@ fn a_nohup_launcher_and_its_command_stay_at_a_hangup() {
 fn a_signal_with_a_meaning_reaches_the_command_once_and_alone() {
     let script = "import signal,time,subprocess,sys
 got=[]
-for s in (signal.SIGUSR1,signal.SIGUSR2,signal.SIGALRM,signal.SIGRTMIN+2,signal.SIGTERM): signal.signal(s,lambda n,f:got.append(n))
+for s in (signal.SIGUSR1,signal.SIGUSR2,signal.SIGALRM,signal.SIGRTMIN,signal.SIGRTMIN+2,signal.SIGTERM): signal.signal(s,lambda n,f:got.append(n))
 child=subprocess.Popen(['sleep','5'])
 print('ready',flush=True)
 while signal.SIGTERM not in got: time.sleep(.01)
-time.sleep(.1); print(sorted(got)==sorted([10,12,14,signal.SIGRTMIN+2,15]),child.poll(),flush=True)";
+time.sleep(.1); print(sorted(got)==sorted([10,12,14,34,36,15]),child.poll(),flush=True)";
     let mut launcher = agentbox(&["/usr/bin/python3", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = launcher.stdout.take().unwrap();
     let mut first = [0; 6];
     out.read_exact(&mut first).unwrap();
-    for signal in [10, 12, 14, 36, 15] {
+    for signal in [10, 12, 14, 34, 36, 15] {
         agentbox::sys::kill(launcher.id() as i32, signal).unwrap();
     }
     let mut rest = String::new();

@@ -12,6 +12,7 @@ use crate::session::supervise::Outcome;
 use crate::session::{Counts, LayerChanges};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -35,10 +36,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
-    let around = surroundings(env);
-    run_in(args, env, around).map_err(|failure| {
+    run_in(args, env).map_err(|failure| {
         let told = failure.hints.iter().any(|hint| hint.contains("nested"));
-        if around == Surroundings::Box && failure.status == Status::REFUSED && !told {
+        if failure.status == Status::REFUSED && !told && surroundings(env) == Surroundings::Box {
             // Paths that were never visible, namespaces, limits: what is refused here may be the outer box's doing.
             return failure.hint("this is nested inside another agentbox: nothing here can be wider than that one");
         }
@@ -55,21 +55,24 @@ pub(super) fn surroundings(env: &Env) -> Surroundings {
     }
 }
 
-fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failure> {
+fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
     let injected = injected(env)?;
     let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
-    let policy = resolved.policy;
-    let plan = compile(&policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
+    // Not dropped: the process ends with them, and to free them would copy what pid 1 still shares.
+    let resolved = ManuallyDrop::new(resolved);
+    let policy = &resolved.policy;
+    let plan = ManuallyDrop::new(compile(policy, &resolved.facts, args.command.clone(), Status::REFUSED)?);
     // Opened before the run, so that a report that cannot be written is known before anything happened.
     let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {
-        before(&policy, &plan.notices, &args.command);
+        before(policy, &plan.notices, &args.command);
     }
-    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
+    let settings =
+        Settings { plan: &plan, policy, state_dir: env.state_dir(), injected, around: &|| surroundings(env) };
     let finished = run_box(&settings).map_err(failure)?;
-    let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
-    report.ran_into(finished.reached, &plan);
-    report.looked_up(&finished.hidden_reads, &policy);
+    let mut report = RunReport::new(policy, &plan, &finished.outcome, finished.session_id().map(str::to_owned));
+    report.ran_into(finished.reached);
+    report.looked_up(&finished.hidden_reads);
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {
@@ -78,7 +81,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
             // Without mounts what is not granted is there, and cannot be executed.
             let barred = policy.without_mounts() && refused.kind.status() == Status::CANNOT_EXECUTE.0;
             if barred || refused.kind.status() == Status::NOT_FOUND.0 {
-                failure.hints.extend(missing_because_of(&policy, &args.command));
+                failure.hints.extend(missing_because_of(policy, &args.command));
             }
             finished.discard().map_err(failure_of_store)?;
             report.did_not_run(refused.kind.status(), &refused.text);
@@ -90,7 +93,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
-    settle(args, &policy, finished, status, &mut report);
+    settle(args, policy, finished, status, &mut report);
     if let Some(file) = report_file {
         write_report(file, &report);
     }
@@ -98,7 +101,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
 }
 
 /// Reads the layers, prints the diff and the summary, and writes the session's end down.
-fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport) {
+fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport<'_>) {
     let lost = |err: anyhow::Error| {
         // The command has run: 125 would say that it has not.
         say(&format!("agentbox: {err:#}"));
@@ -237,7 +240,7 @@ fn open_report(path: &PathBuf) -> Result<std::fs::File, Failure> {
     Ok(std::fs::File::from(file))
 }
 
-fn write_report(mut file: std::fs::File, report: &RunReport) {
+fn write_report(mut file: std::fs::File, report: &RunReport<'_>) {
     // A terminal or a pipe cannot be emptied, and need not be.
     file.set_len(0).ok();
     if let Err(err) = writeln!(file, "{}", report.json()) {

@@ -13,6 +13,7 @@ mod probe;
 mod root;
 mod seal;
 mod seccomp;
+mod shorten;
 mod veil;
 mod verify;
 mod whiteout;
@@ -60,7 +61,8 @@ pub struct Launch<'a> {
     pub layers: &'a [LayerDirs],
     pub terminal: Option<pid1::Terminal>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
 }
 
 /// Starts the box: one clone3 with all namespaces, the uid map from outside, and the stages inside.
@@ -94,7 +96,7 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
                 return Err(group.refused(isolate, errno));
             }
             let error = StepError::new(isolate, errno);
-            Err(match error::clone_hint(errno, launch.around) {
+            Err(match error::clone_hint(errno, (launch.around)()) {
                 Some(hint) => error.hint(hint),
                 None => error,
             })

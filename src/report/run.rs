@@ -11,19 +11,18 @@ use std::path::Path;
 
 /// What one run was and how it ended. `--report` writes it; `version` grows when a field changes its meaning.
 #[derive(Debug)]
-pub struct RunReport {
+pub struct RunReport<'a> {
     pub outcome: Outcome,
     pub counts: Option<Counts>,
-    value: Value,
-    granted: Vec<String>,
-    degraded: Vec<Layer>,
-    lost: Vec<String>,
-    /// Limits of the command line, and what holds them where it is less than a cgroup.
-    held: Vec<String>,
+    policy: &'a Policy,
+    plan: &'a Plan,
+    session: Option<String>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
-    /// Hidden names that were looked up, a line each.
-    denied: Vec<String>,
+    /// Hidden names that the command looked up.
+    hidden_reads: Vec<HiddenRead>,
+    /// Status and words of a command that did not run.
+    refused: Option<(u8, String)>,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -36,8 +35,50 @@ fn layer_name(layer: Layer) -> &'static str {
     }
 }
 
-impl RunReport {
-    pub fn new(policy: &Policy, plan: &Plan, outcome: &Outcome, session: Option<&str>) -> RunReport {
+impl<'a> RunReport<'a> {
+    pub fn new(policy: &'a Policy, plan: &'a Plan, outcome: &Outcome, session: Option<String>) -> RunReport<'a> {
+        let outcome = outcome.clone();
+        RunReport {
+            outcome,
+            counts: None,
+            policy,
+            plan,
+            session,
+            reached: Vec::new(),
+            hidden_reads: Vec::new(),
+            refused: None,
+        }
+    }
+
+    /// The command never ran: why, and the status that said so.
+    pub fn did_not_run(&mut self, status: u8, why: &str) {
+        self.session = None;
+        self.refused = Some((status, why.to_owned()));
+    }
+
+    /// The box ran into limits that a cgroup holds.
+    pub fn ran_into(&mut self, reached: Reached) {
+        let limits = &self.plan.seal.limits;
+        if let (true, Some(bytes)) = (reached.memory, limits.memory) {
+            self.reached.push(format!("memory limit of {bytes} bytes reached: the kernel ended the whole box"));
+        }
+        if let (true, Some(processes)) = (reached.processes, limits.processes) {
+            self.reached.push(format!("limit of {processes} processes reached"));
+        }
+    }
+
+    /// Hidden names that the command looked up.
+    pub fn looked_up(&mut self, reads: &[HiddenRead]) {
+        self.hidden_reads = reads.to_vec();
+    }
+
+    /// Nothing was changed, so no session was kept.
+    pub fn no_session(&mut self) {
+        self.session = None;
+    }
+
+    pub fn json(&self) -> Value {
+        let (policy, plan) = (self.policy, self.plan);
         let command: Vec<String> = plan.exec.command.iter().map(|arg| shown(Path::new(arg))).collect();
         let limits: Vec<String> =
             plan.seal.lines().into_iter().filter(|(name, _)| *name == "limits").map(|(_, line)| line).collect();
@@ -50,93 +91,53 @@ impl RunReport {
                 json!({ "path": shown(&entry.path), "access": super::explain::kind(&entry.kind), "origin": entry.origin.to_string() })
             })
             .collect();
-        let value = json!({
+        let mut value = json!({
             "version": 1,
             "command": command,
             "profiles": policy.profiles,
             "mode": match policy.mode { Mode::DryRun => "dry-run", Mode::Live => "live" },
             "network": if host_net(policy) { "host" } else { "none" },
             "roots": roots,
-            "session": session,
+            "session": self.session,
             "names": judged(plan),
             "hidden": plan.veiled().is_empty().then(|| plan.hidden().len()),
-            "hidden_reads": [],
+            "hidden_reads": denied::json(&self.hidden_reads, policy),
             "granted": policy.granted,
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,
             "lost": plan.lost,
             "limits": limits,
-            "reached": [],
+            "reached": self.reached,
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
+            "changes": self.counts,
         });
-        RunReport {
-            outcome: outcome.clone(),
-            counts: None,
-            value,
-            granted: policy.granted.clone(),
-            degraded: policy.degraded.clone(),
-            lost: plan.lost.clone(),
-            held: held(&plan.seal),
-            reached: Vec::new(),
-            denied: Vec::new(),
-        }
-    }
-
-    /// The command never ran: why, and the status that said so.
-    pub fn did_not_run(&mut self, status: u8, why: &str) {
-        self.value["session"] = Value::Null;
-        self.value["status"] = json!(status);
-        self.value["error"] = json!(why);
-    }
-
-    /// The box ran into limits that a cgroup holds.
-    pub fn ran_into(&mut self, reached: Reached, plan: &Plan) {
-        let limits = &plan.seal.limits;
-        if let (true, Some(bytes)) = (reached.memory, limits.memory) {
-            self.reached.push(format!("memory limit of {bytes} bytes reached: the kernel ended the whole box"));
-        }
-        if let (true, Some(processes)) = (reached.processes, limits.processes) {
-            self.reached.push(format!("limit of {processes} processes reached"));
-        }
-        self.value["reached"] = json!(self.reached);
-    }
-
-    /// Hidden names that the command looked up.
-    pub fn looked_up(&mut self, reads: &[HiddenRead], policy: &Policy) {
-        self.denied = denied::lines(reads, policy);
-        self.value["hidden_reads"] = denied::json(reads, policy);
-    }
-
-    /// Nothing was changed, so no session was kept.
-    pub fn no_session(&mut self) {
-        self.value["session"] = Value::Null;
-    }
-
-    pub fn json(&self) -> Value {
-        let mut value = self.value.clone();
         if let Outcome::Ended { ended, timed_out, duration } = &self.outcome {
             value["status"] = json!(if *timed_out { 124 } else { ended.status() });
             value["timed_out"] = json!(timed_out);
             value["seconds"] = json!(duration.as_secs_f64());
         }
-        value["changes"] = json!(self.counts);
+        if let Some((status, why)) = &self.refused {
+            value["status"] = json!(status);
+            value["error"] = json!(why);
+        }
         value
     }
 
     /// What is said at the end: grants of this run alone, and layers that were given up.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if !self.granted.is_empty() {
-            lines.push(format!("agentbox: granted for this run: {}", one_line(&self.granted.join(", "))));
+        if !self.policy.granted.is_empty() {
+            lines.push(format!("agentbox: granted for this run: {}", one_line(&self.policy.granted.join(", "))));
         }
-        if !self.degraded.is_empty() {
-            let lost: Vec<&str> = self.degraded.iter().map(|layer| layer_name(*layer)).collect();
+        if !self.policy.degraded.is_empty() {
+            let lost: Vec<&str> = self.policy.degraded.iter().map(|layer| layer_name(*layer)).collect();
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
-        lines.extend(self.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
-        lines.extend(self.denied.iter().map(|line| format!("agentbox: {}", one_line(line))));
-        lines.extend(self.held.iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
+        lines.extend(self.plan.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
+        let denied = denied::lines(&self.hidden_reads, self.policy);
+        lines.extend(denied.iter().map(|line| format!("agentbox: {}", one_line(line))));
+        lines.extend(held(&self.plan.seal).iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
         lines
     }
 }

@@ -22,7 +22,8 @@ pub struct Settings<'a> {
     pub policy: &'a Policy,
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
 }
 
 /// Why a run did not begin, or could not be watched.

@@ -4,6 +4,7 @@
 mod argv;
 mod clone;
 mod file;
+mod heap;
 mod landlock;
 mod memory;
 mod mount;
@@ -11,14 +12,17 @@ mod net;
 mod process;
 mod seal;
 mod seccomp;
+mod vfork;
 
 pub use argv::erase_arguments;
 pub use clone::{Child, CloneFlags, clone3, close_range_cloexec, fork_with_pidfd};
 pub use file::read_proc;
+pub use heap::Heap;
 pub use landlock::landlock_abi;
 pub use memory::{SHORT_WAIT, forget_code};
 pub use mount::{MountAttr, mount_setattr};
 pub use net::loopback_up;
-pub use process::{Fork, close_all_but, default_disposition, exit_now, fork, kill};
+pub use process::{Fork, close_all_but, default_disposition, every_signal, exit_now, fork, kill};
 pub use seal::{borrow_if_open, drop_bounding, keep_open};
 pub use seccomp::{FilterAction, filter_can};
+pub use vfork::{note_signal, take_noted_signal, vfork};
