@@ -34,3 +34,4 @@ mod field_start;
 mod field_tools;
 mod layering;
 mod pitfalls;
+mod veil;
