@@ -303,6 +303,8 @@ fn a_dead_or_stopped_supervisor_hangs_nothing() {
             assert!(began.elapsed() < Duration::from_secs(20));
         }
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it lives");
+        // Kept open, or the command would end by itself.
+        let input = child.stdin.take();
         child.wait().expect("it ends");
         // The command held the pipe: its end is the end of everything inside.
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -314,6 +316,7 @@ fn a_dead_or_stopped_supervisor_hangs_nothing() {
         });
         let rest = receiver.recv_timeout(Duration::from_secs(10)).expect("the command ends with the supervisor");
         assert_eq!(rest, "", "it was killed, stop first: {stop_first}");
+        drop(input);
         before.none(&place);
     }
 }
@@ -382,7 +385,7 @@ fn read_only_roots() {
     let (reference, out) = (place.text("ref"), place.text("out"));
     let explained = place.agentbox(&["explain", "--dry-run", "--ro", &reference, "--ro", &out, "--", "true"]);
     explained.ok().out_has(&format!("overlay over {reference}: read-only, names hidden by the veil"));
-    explained.out_has(&format!("bind {out} read-only"));
+    explained.out_has(&format!("bind {out} recursively read-only"));
     let script = "ls -A $1/a; cat $1/a/.env; echo x >$1/a/plain";
     let output = place.dry(&["--ro", &reference], &["sh", "-c", script, "sh", &reference]);
     output.out_is("plain").err_has("denied (read)");
