@@ -332,11 +332,10 @@ fn receive_with_device<'a>(
             Ok(RecvMsg { bytes: 0, .. }) => return Err(WireError::Gone),
             Ok(message) if message.flags.contains(ReturnFlags::TRUNC) => return Err(WireError::Garbled),
             Ok(RecvMsg { bytes, .. }) => {
-                let mut fds = control.drain().filter_map(|message| match message {
-                    RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-                    _ => None,
-                });
-                let device = fds.next().and_then(|mut fds| fds.next());
+                let fds = |message| {
+                    if let RecvAncillaryMessage::ScmRights(fds) = message { Some(fds) } else { None }
+                };
+                let device = control.drain().filter_map(fds).flatten().next();
                 return Ok((Packet(&buffer[..bytes]), device));
             }
             Err(Errno::INTR) => {}

@@ -275,8 +275,12 @@ pub struct Plan {
 impl Plan {
     /// The roots whose names are judged as they are looked up.
     pub fn veiled(&self) -> &[PathBuf] {
-        let roots = |step| if let &RootStep::Veil { ref roots } = step { Some(roots.as_slice()) } else { None };
-        self.root.iter().find_map(roots).unwrap_or_default()
+        for step in &self.root {
+            if let RootStep::Veil { roots } = step {
+                return roots;
+            }
+        }
+        &[]
     }
 
     /// Every name that is hidden at launch, with its rule.

@@ -23,7 +23,7 @@ pub use error::PolicyError;
 pub use limits::{Asked, Limits};
 pub use look::{Look, Looker};
 pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
-pub use record::Record;
+pub use record::{Record, Seen};
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
 

@@ -98,6 +98,15 @@ impl Policy {
     }
 }
 
+/// What a name of a root is to the command, by the name rules alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Hidden,
+    /// Visible, never written.
+    Frozen,
+    Open,
+}
+
 /// Judges names by a record.
 pub struct RecordJudge {
     roots: Vec<(PathBuf, bool)>,
@@ -118,18 +127,24 @@ impl Record<'_> {
 }
 
 impl RecordJudge {
-    /// Was the absolute host path invisible to the command?
-    pub fn hides(&self, path: &Path, dir: bool) -> bool {
+    /// What the absolute host path was to the command.
+    pub fn judge(&self, path: &Path, dir: bool) -> Seen {
         let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
-        let Some((root, hide)) = at.max_by_key(|(root, _)| root.as_os_str().len()) else { return false };
+        let Some((root, hide)) = at.max_by_key(|(root, _)| root.as_os_str().len()) else { return Seen::Open };
         if *hide {
-            return true;
+            return Seen::Hidden;
         }
         let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
+        let mut frozen = false;
         let hidden = self.names.along(bytes, root_len, dir, &mut self.scratch.borrow_mut(), |verdict, _, _| {
+            frozen = matches!(verdict, NameVerdict::Frozen(_));
             if matches!(verdict, NameVerdict::Hidden(_)) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        hidden.is_some()
+        match (hidden, frozen) {
+            (Some(()), _) => Seen::Hidden,
+            (None, true) => Seen::Frozen,
+            (None, false) => Seen::Open,
+        }
     }
 }
 

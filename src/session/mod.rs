@@ -34,18 +34,19 @@ pub use record::{Counts, NewSession, Outcome, Record};
 pub use store::{Layer, Session, State, Store, Stored};
 pub use store_error::StoreError;
 
+use crate::policy::Seen;
 use serde_json::value::RawValue;
 use std::path::Path;
 
-/// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
-pub type Judge = Box<dyn Fn(&Path, bool) -> bool>;
+/// What the name at an absolute host path was to the command. The flag says whether it is a directory.
+pub type Judge = Box<dyn Fn(&Path, bool) -> Seen>;
 
 /// Judges hidden names as the session's run did, from the policy in its record. A record without a policy that can be
 /// read (changed by hand, or of another version) hides nothing: its diff then shows more, never less.
 pub fn judge(policy: &RawValue) -> Judge {
     let record = serde_json::from_str::<crate::policy::Record<'_>>(policy.get()).ok();
     match record.and_then(|record| record.judge().ok()) {
-        Some(judge) => Box::new(move |path, dir| judge.hides(path, dir)),
-        None => Box::new(|_, _| false),
+        Some(judge) => Box::new(move |path, dir| judge.judge(path, dir)),
+        None => Box::new(|_, _| Seen::Open),
     }
 }

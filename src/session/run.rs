@@ -103,11 +103,11 @@ impl Finished {
         let Some(session) = &self.session else { return Ok(Vec::new()) };
         // Most runs change nothing that a rule would have to be asked about.
         let judge_of_run = OnceCell::new();
-        let hidden = |path: &Path, dir: bool| {
-            let hides = judge_of_run.get_or_init(|| judge(&session.record().policy));
-            hides(path, dir)
+        let judged = |path: &Path, dir: bool| {
+            let judge = judge_of_run.get_or_init(|| judge(&session.record().policy));
+            judge(path, dir)
         };
-        session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
+        session.layers().iter().map(|layer| changes::read(layer, &judged)).collect()
     }
 
     /// Writes the end of the run down; a session that changed nothing is gone.

@@ -238,6 +238,31 @@ fn deleting_around_hidden_names() {
     }
 }
 
+/// A frozen name near the top is read-only inside; a deeper one is refused when the layer is read, and what leads to it
+/// stays.
+#[test]
+fn deep_frozen_names_are_refused() {
+    if !veil() {
+        return;
+    }
+    for command in
+        ["echo bad >a/b/mise.toml; echo good >a/b/plain", "rm -rf a/b/mise.toml; echo good >a/b/plain", "rm -rf a"]
+    {
+        let place = Place::new();
+        for name in ["p/mise.toml", "p/a/b/mise.toml", "p/a/b/plain", "p/a/other"] {
+            place.write(name, "old\n");
+        }
+        let (output, list) = report(&place, &[], &["sh", "-c", &format!("{command}; echo x >mise.toml")]);
+        output.err_has("mise.toml: Read-only file system").err_has("# refused: a/b/mise.toml: frozen");
+        output.err_lacks("+bad").err_lacks("a/a/b/mise.toml").err_has("a/a/b/plain");
+        assert_eq!(list["changes"]["refused"], 1, "{command}: {output}");
+        // The way to it stays: two files go, and no directory.
+        if command == "rm -rf a" {
+            assert_eq!(list["changes"]["deleted"], 2, "{command}: {output}");
+        }
+    }
+}
+
 /// Programs that walk trees see what there is, and nothing twice.
 #[test]
 fn tools_walk_the_tree() {
