@@ -174,7 +174,7 @@ impl Builder<'_> {
             RootStep::Overlay { lower, at, layer, veil, whiteouts, id } => {
                 let real = source(lower, *id)?;
                 let hiding = match veil {
-                    Some(number) => Some(veil::of_root(self.veil.as_ref(), *number)?),
+                    Some(number) => Some(veil::of_root(self.veil.as_ref(), *number, layer.is_none())?),
                     None => self.whiteouts(real.as_fd(), whiteouts)?,
                 };
                 self.overlay(at, *layer, &real, hiding)

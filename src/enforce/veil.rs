@@ -30,9 +30,16 @@ pub(super) fn mount(channel: BorrowedFd<'_>, at: BorrowedFd<'_>) -> Result<Owned
     Ok(mount)
 }
 
-/// The layer of the root with this number.
-pub(super) fn of_root(veil: Option<&OwnedFd>, number: usize) -> Result<OwnedFd> {
+/// The layer of the root with this number. The first is the veil's own top, which saves a look-up; the others have names
+/// there that no overlay lets through, for they are longer than its NAME_MAX. `topmost`: without a session layer.
+pub(super) fn of_root(veil: Option<&OwnedFd>, number: usize, topmost: bool) -> Result<OwnedFd> {
     let veil = veil.ok_or(MountError::Errno("no veil yet", Errno::BADF))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    call("open the veil", openat(veil, number.to_string(), flags, Mode::empty()))
+    let name = if number == 0 { ".".to_owned() } else { format!("{number:0256}") };
+    let layer = call("open the veil", openat(veil, name, flags, Mode::empty()))?;
+    if number == 0 && topmost {
+        // Made by the mount, the top has no mode yet, and overlay judges access by what it finds when it is mounted.
+        call("stat the veil", rustix::fs::fstat(&layer))?;
+    }
+    Ok(layer)
 }

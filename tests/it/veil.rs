@@ -397,22 +397,33 @@ fn without_a_veil_names_are_whiteouts() {
     }
 }
 
-/// A read-only root in which something is hidden has the veil too; one without is a plain bind.
+/// A read-only root in which something is hidden has the veil too, whether it is the first root or not; one without is a
+/// plain bind.
 #[test]
 fn read_only_roots() {
     if !veil() {
         return;
     }
     let place = Place::new();
-    place.write("ref/a/.env", "sentinel\n");
-    place.write("ref/a/plain", "x\n");
-    place.write("out/plain", "x\n");
-    let (reference, out) = (place.text("ref"), place.text("out"));
-    let explained = place.agentbox(&["explain", "--dry-run", "--ro", &reference, "--ro", &out, "--", "true"]);
-    explained.ok().out_has(&format!("overlay over {reference}: read-only, names hidden by the veil"));
-    explained.out_has(&format!("bind {out} recursively read-only"));
-    let script = "ls -A $1/a; cat $1/a/.env; echo x >$1/a/plain";
-    let output = place.dry(&["--ro", &reference], &["sh", "-c", script, "sh", &reference]);
-    output.out_is("plain").err_has("denied (read)");
+    for name in ["out/a/.env", "other/.env", "other/visible"] {
+        place.write(name, "sentinel\n");
+    }
+    place.write("out/a/plain", "x\n");
+    place.write("ref/plain", "x\n");
+    place.sh("chmod 700 $T/out/a $T/other; chmod 751 $T/out").ok();
+    let roots = ["out", "other", "ref"].map(|name| place.text(name));
+    let policy: Vec<&str> = roots.iter().flat_map(|root| ["--ro", root.as_str()]).collect();
+    let explained = place.agentbox(&[&["explain", "--dry-run"], &policy[..], &["--", "true"]].concat());
+    for root in &roots[..2] {
+        explained.ok().out_has(&format!("overlay over {root}: read-only, names hidden by the veil"));
+    }
+    explained.out_has(&format!("bind {} recursively read-only", roots[2]));
+    let [out, other, reference] = &roots;
+    let stat = ["-c", "%a %u %g %s %Y", out, &format!("{out}/a"), other, reference];
+    let bare = place.sh(&format!("stat {} '{}' {}", stat[0], stat[1], stat[2..].join(" ")));
+    place.dry(&policy, &[&["stat"], &stat[..]].concat()).ok().out_is(bare.ok().out());
+    let script = "ls -A $1/a $2; cat $2/visible; cat $1/a/.env $2/.env; echo x >$1/a/plain";
+    let output = place.dry(&policy, &["sh", "-c", script, "sh", out, other]);
+    output.out_is(&format!("{out}/a:\nplain\n\n{other}:\nvisible\nsentinel")).err_has("denied (read)");
     assert!(output.stderr.contains("Read-only file system"), "{output}");
 }

@@ -29,8 +29,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// All whiteouts are one node: nothing asks which, and a command that looks up a million hidden names costs nothing.
-const WHITEOUT: Node = 2;
-const FIRST_DIRECTORY: Node = 3;
+const WHITEOUT: Node = Node::MAX;
+/// The name of a root but the first, in the top directory: longer than any that comes through an overlay.
+const LENGTH_OF_ROOT: usize = 256;
 /// More hidden names than that in one listing are kept by the kernel, and their later reads not told.
 const TOLD_OF_A_LISTING: usize = 64;
 /// How often, at most, the tree is walked for the second names of hidden files.
@@ -46,7 +47,7 @@ pub enum Ids {
 
 pub struct Veil<'a> {
     roots: Vec<Root<'a>>,
-    /// By node, from [`FIRST_DIRECTORY`].
+    /// By node, from [`ROOT`], which is the first root's own.
     directories: Vec<Directory>,
     nodes: HashMap<PathBuf, Node>,
     ids: Ids,
@@ -73,14 +74,27 @@ struct Directory {
 }
 
 impl<'a> Veil<'a> {
-    /// A veil for these roots. Its own top directory holds one directory for each, by number: one connection for all.
+    /// A veil for these roots, with one connection for all: its top directory is the first root's, and holds besides one
+    /// for each of the others.
     pub fn new(policy: &'a Policy, roots: &'a [PathBuf], ids: Ids, reads: Rc<RefCell<Reads>>) -> Veil<'a> {
         let root = |path: &'a PathBuf| Root { path, looker: Looker::new(policy, path), second_names: None };
-        Veil { roots: roots.iter().map(root).collect(), directories: Vec::new(), nodes: HashMap::new(), ids, reads }
+        let first = roots.first().map(|path| Directory {
+            root: 0,
+            path: path.clone(),
+            inside: Inside::default(),
+            last: plain_directory(ROOT),
+        });
+        Veil {
+            nodes: roots.first().map(|path| (path.clone(), ROOT)).into_iter().collect(),
+            roots: roots.iter().map(root).collect(),
+            directories: first.into_iter().collect(),
+            ids,
+            reads,
+        }
     }
 
-    /// The directory of the root with this number, at which nothing is judged: it is the root's own path.
-    fn top(&mut self, name: &OsStr) -> Entry {
+    /// The directory of another root, at which nothing is judged: it is the root's own path.
+    fn root(&mut self, name: &OsStr) -> Entry {
         let number = name.to_str().and_then(|name| name.parse::<usize>().ok());
         let Some((number, root)) = number.and_then(|number| Some((number, self.roots.get(number)?))) else {
             return Entry::Absent;
@@ -94,7 +108,7 @@ impl<'a> Veil<'a> {
 
     /// Serves a directory, by the number that it always had.
     fn serve(&mut self, root: usize, path: PathBuf, inside: Inside, found: &Stat) -> Entry {
-        let next = FIRST_DIRECTORY + self.directories.len() as Node;
+        let next = ROOT + self.directories.len() as Node;
         let node = *self.nodes.entry(path.clone()).or_insert(next);
         let attributes = self.ids.attributes(node, found);
         if node == next {
@@ -104,7 +118,7 @@ impl<'a> Veil<'a> {
     }
 
     fn directory(&self, node: Node) -> Option<&Directory> {
-        self.directories.get(usize::try_from(node.checked_sub(FIRST_DIRECTORY)?).ok()?)
+        self.directories.get(usize::try_from(node.checked_sub(ROOT)?).ok()?)
     }
 
     fn judge(&mut self, caller: Caller, parent: Node, name: &OsStr) -> Entry {
@@ -171,13 +185,10 @@ impl Root<'_> {
 
 impl Tree for Veil<'_> {
     fn look_up(&mut self, caller: Caller, parent: Node, name: &OsStr) -> Entry {
-        if parent == ROOT { self.top(name) } else { self.judge(caller, parent, name) }
+        if parent == ROOT && name.len() == LENGTH_OF_ROOT { self.root(name) } else { self.judge(caller, parent, name) }
     }
 
     fn attributes(&mut self, node: Node) -> Result<Attributes, Errno> {
-        if node == ROOT {
-            return Ok(plain_directory(ROOT));
-        }
         if node == WHITEOUT {
             return Ok(whiteout());
         }
@@ -189,13 +200,12 @@ impl Tree for Veil<'_> {
             return Ok(directory.last.clone());
         }
         let attributes = ids.attributes(node, &found);
-        let index = usize::try_from(node - FIRST_DIRECTORY).map_err(|_| Errno::STALE)?;
+        let index = usize::try_from(node - ROOT).map_err(|_| Errno::STALE)?;
         self.directories[index].last = attributes.clone();
         Ok(attributes)
     }
 
     fn list(&mut self, node: Node) -> Result<Vec<Listed>, Errno> {
-        // Of the veil's own top nothing is ever listed.
         let Some(directory) = self.directory(node) else { return Ok(Vec::new()) };
         let (number, inside, path) = (directory.root, directory.inside, directory.path.clone());
         let looker = &mut self.roots[number].looker;
