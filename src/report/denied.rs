@@ -1,7 +1,7 @@
 //! Reads of hidden names that were denied, as values and as the few lines at the end of a run.
 
 use crate::policy::{Access, Decision, Policy};
-use crate::session::HiddenRead;
+use crate::session::{HiddenRead, Why};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
@@ -24,14 +24,15 @@ const PROBES: [&str; 12] = [
     ".yarnrc.yml",
 ];
 
-/// The denial that a read met. One of another name of a hidden file has no rule of its own.
+/// The denial that a read met. Where no rule names it, nothing grants it either.
 fn decision(read: &HiddenRead, policy: &Policy) -> Decision {
     let decision = policy.decide(&read.path, Access::Read);
-    if decision.allowed {
-        let rule = "another name of a hidden file".to_owned();
-        return Decision { allowed: false, rule, remedy: None, ..decision };
-    }
-    decision
+    let rule = match read.why {
+        Why::Policy => return decision,
+        Why::SecondName => "another name of a hidden file",
+        Why::Unsearchable => "it cannot be searched for hidden names",
+    };
+    Decision { allowed: false, rule: rule.to_owned(), remedy: None, ..decision }
 }
 
 fn is_probe(read: &HiddenRead) -> bool {

@@ -26,7 +26,7 @@ mod tree;
 mod walk;
 
 pub use crate::enforce::Reached;
-pub use crate::watch::veil::HiddenRead;
+pub use crate::watch::veil::{HiddenRead, Why};
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
 pub use examine::examine;
 pub use osjson::value as os_value;

@@ -11,7 +11,7 @@
 
 mod reads;
 
-pub use reads::{HiddenRead, Reads};
+pub use reads::{HiddenRead, Reads, Why};
 
 use super::fuse::{Attributes, Caller, Entry, Life, Listed, Node, ROOT, Statistics, Tree};
 use crate::path::{FileId, open_plain};
@@ -138,11 +138,13 @@ impl<'a> Veil<'a> {
                 Ok(found) if is(&found, FileType::Directory) => match root.looker.holds_hidden(below, &path) {
                     Ok(false) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Entry::Absent,
                     Ok(true) => self.serve(number, path, below, &found),
-                    // It cannot be searched, so it hides as a whole.
-                    Err(_) => hidden(Life::Once),
+                    Err(_) => {
+                        self.reads.borrow_mut().denied(path, true, Why::Unsearchable, caller);
+                        hidden(Life::Once)
+                    }
                 },
                 Ok(found) if root.is_second_name(&found) => {
-                    self.reads.borrow_mut().second_name(&path, caller);
+                    self.reads.borrow_mut().denied(path, false, Why::SecondName, caller);
                     hidden(Life::Once)
                 }
                 Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Entry::Absent,
@@ -157,7 +159,7 @@ impl<'a> Veil<'a> {
         }
         // What is not there would not have been read without the veil either.
         if let Ok(found) = stat(&path) {
-            self.reads.borrow_mut().denied(path, is(&found, FileType::Directory), caller);
+            self.reads.borrow_mut().denied(path, is(&found, FileType::Directory), Why::Policy, caller);
         }
         hidden(Life::Once)
     }

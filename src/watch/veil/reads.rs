@@ -2,7 +2,7 @@
 
 use super::Caller;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// So many names are kept; a command can ask for any number.
@@ -14,13 +14,23 @@ const KEPT: usize = 1000;
 pub struct HiddenRead {
     pub path: PathBuf,
     pub dir: bool,
-    /// Another name of a hidden file: no rule names it.
-    pub second_name: bool,
+    pub why: Why,
     /// Of the first look-up, as the thread, numbered as inside.
     pub at: SystemTime,
     pub pid: u32,
     /// How many look-ups were seen.
     pub times: u64,
+}
+
+/// Why it is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// By a rule or an entry of the policy.
+    Policy,
+    /// Another name of a hidden file: no rule names it.
+    SecondName,
+    /// A directory that the caller may not list: what hides in it nobody can tell, so it hides as a whole.
+    Unsearchable,
 }
 
 #[derive(Debug, Default)]
@@ -30,21 +40,13 @@ pub struct Reads {
 }
 
 impl Reads {
-    pub(super) fn denied(&mut self, path: PathBuf, dir: bool, caller: Caller) {
-        self.record(path, dir, false, caller);
-    }
-
-    pub(super) fn second_name(&mut self, path: &Path, caller: Caller) {
-        self.record(path.to_path_buf(), false, true, caller);
-    }
-
-    fn record(&mut self, path: PathBuf, dir: bool, second_name: bool, caller: Caller) {
+    pub(super) fn denied(&mut self, path: PathBuf, dir: bool, why: Why, caller: Caller) {
         if let Some(&index) = self.known.get(&path) {
             self.list[index].times += 1;
         } else if self.list.len() < KEPT {
             self.known.insert(path.clone(), self.list.len());
             let at = SystemTime::now();
-            self.list.push(HiddenRead { path, dir, second_name, at, pid: caller.pid, times: 1 });
+            self.list.push(HiddenRead { path, dir, why, at, pid: caller.pid, times: 1 });
         }
     }
 
