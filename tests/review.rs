@@ -2,6 +2,7 @@
 //! patch, and given to git.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
 
+use agentbox::policy::Seen;
 use agentbox::session::diff::{Format, Style, render};
 use agentbox::session::{
     Counts, FileKind, Kind, Layer, LayerChanges, NewSession, Outcome, Session, State, Store, StoreError, changes,
@@ -96,12 +97,15 @@ fn new_session(root: &Path) -> NewSession {
 }
 
 fn read(session: &Session) -> LayerChanges {
-    changes::read(&session.layers()[0], &|_, _| false).unwrap()
+    changes::read(&session.layers()[0], &|_, _| Seen::Open).unwrap()
 }
 
 /// Hides dotfiles, as the default policy does.
 fn read_hiding(session: &Session) -> LayerChanges {
-    let hidden = |path: &Path, _: bool| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+    let hidden = |path: &Path, _: bool| match path.file_name() {
+        Some(name) if name.as_bytes().starts_with(b".") => Seen::Hidden,
+        _ => Seen::Open,
+    };
     changes::read(&session.layers()[0], &hidden).unwrap()
 }
 
@@ -526,7 +530,7 @@ fn several_roots_have_a_section_each() {
         temp.run_in(layer, "echo g >> f");
     }
     let layers: Vec<LayerChanges> =
-        session.layers().iter().map(|layer| changes::read(layer, &|_, _| false).unwrap()).collect();
+        session.layers().iter().map(|layer| changes::read(layer, &|_, _| Seen::Open).unwrap()).collect();
     let patch = text(&layers, Style::plain(Format::Full));
     let first = patch.find(&format!("# root: {}\n", temp.root().display())).unwrap();
     let second = patch.find(&format!("# root: {}\n", other.display())).unwrap();

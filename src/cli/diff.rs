@@ -48,11 +48,11 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
         return Err(Failure::new(Status::USAGE, error).hint(format!("what was there before is in {}", kept.display())));
     }
     let judge = judge(&record.policy);
-    let hidden = |path: &Path, dir: bool| judge.hides(path, dir);
+    let judged = |path: &Path, dir: bool| judge.seen(path, dir);
     let wanted = wanted(args, env)?;
     let mut layers = Vec::new();
     for layer in stored.layers() {
-        let mut found = changes::read(&layer, &hidden).map_err(|err| {
+        let mut found = changes::read(&layer, &judged).map_err(|err| {
             Failure::new(Status::USAGE, anyhow::Error::new(err).context(format!("session {}", stored.id)))
         })?;
         found.forget_written_by_the_box(|path| judge.written_by_the_box(path));

@@ -1,8 +1,8 @@
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status, out};
-use crate::host::Facts;
+use crate::host::{Facts, fuse_opens};
 use crate::plan::{self, Plan};
-use crate::policy::{Entry, EntryKind, Policy, Section, hide_sockets, links_outside, second_names, survey};
+use crate::policy::{Entry, EntryKind, Layer, Policy, Section, hide_sockets, links_outside, second_names, survey};
 use crate::profile::Mode;
 use std::ffi::OsString;
 
@@ -24,8 +24,27 @@ fn bound(policy: &Policy, entry: &Entry) -> bool {
     policy.mode == Mode::Live || entry.kind == EntryKind::Ro
 }
 
-/// Scans the roots and compiles the plan.
+/// Compiles the plan of a run. Names of a dry run are judged as they are looked up wherever that can be had.
 pub(super) fn compile(
+    policy: &mut Policy,
+    facts: &Facts,
+    command: Vec<OsString>,
+    status: Status,
+) -> Result<Plan, Failure> {
+    let wanted = policy.mode == Mode::DryRun && !policy.degraded.contains(&Layer::Veil);
+    let veil = if wanted { fuse_opens() } else { Ok(()) };
+    let mut plan = compile_with(wanted && veil.is_ok(), policy, facts, command, status)?;
+    if let Err(errno) = veil {
+        plan.notices.push(format!(
+            "/dev/fuse: {errno}: hidden names are those of a scan before the launch, and one that appears later is \
+             hidden a moment after it did (see `agentbox doctor`)"
+        ));
+    }
+    Ok(plan)
+}
+
+fn compile_with(
+    veil: bool,
     policy: &mut Policy,
     facts: &Facts,
     command: Vec<OsString>,
@@ -34,7 +53,7 @@ pub(super) fn compile(
     hide_sockets(policy);
     let mut surveys: Vec<(usize, Vec<Section>)> = Vec::new();
     for (index, entry) in policy.entries.iter().enumerate().filter(|(_, entry)| entry.kind.has_names()) {
-        let sections = survey(policy, entry, &facts.mounts, bound(policy, entry)).map_err(|errno| {
+        let sections = survey(policy, entry, &facts.mounts, bound(policy, entry), veil).map_err(|errno| {
             let error =
                 anyhow::anyhow!("{}: cannot search {} for hidden names: {errno}", entry.origin, entry.path.display());
             Failure::new(status, error).hint("a root must be readable: what cannot be searched cannot be hidden in")
@@ -85,10 +104,15 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let mut resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::USAGE)?;
     let plan = compile(&mut resolved.policy, &resolved.facts, args.command.clone(), Status::USAGE)?;
     let links = links_outside(&resolved.policy);
+    // A run with the veil looks for none of them beforehand: here the roots are walked for them.
+    let scanned = (!plan.veiled().is_empty())
+        .then(|| compile_with(false, &mut resolved.policy, &resolved.facts, args.command.clone(), Status::USAGE))
+        .transpose()?;
+    let hidden = scanned.as_ref().unwrap_or(&plan).hidden();
     if args.json {
-        let value = crate::report::explain_json(&resolved.policy, &plan, &links);
+        let value = crate::report::explain_json(&resolved.policy, &plan, &hidden, &links);
         out::print(|out| writeln!(out, "{value}"))
     } else {
-        out::print(|out| crate::report::explain_text(&resolved.policy, &plan, &links, out))
+        out::print(|out| crate::report::explain_text(&resolved.policy, &plan, &hidden, &links, out))
     }
 }

@@ -82,6 +82,7 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
     let mut report = RunReport::new(policy, &plan, &finished.outcome, finished.session_id().map(str::to_owned));
     report.ran_into(finished.reached);
     report.guarded(std::mem::take(&mut finished.notes));
+    report.looked_up(&finished.hidden_reads);
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {

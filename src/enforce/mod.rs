@@ -16,6 +16,7 @@ mod root;
 mod seal;
 mod seccomp;
 mod shorten;
+mod veil;
 mod verify;
 mod whiteout;
 pub mod wire;
@@ -134,7 +135,7 @@ fn box_main(launch: Launch<'_>, outside: OwnedFd, inside: OwnedFd) -> ! {
 fn stages(launch: &Launch<'_>, channel: &OwnedFd) -> Result<seal::Unprivileged, StepError> {
     let trusted = isolate::Trusted::await_map(channel)?;
     let isolated = trusted.isolate(&launch.plan.isolate, launch.injected)?;
-    let rooted = isolated.root(launch)?;
+    let rooted = isolated.root(launch, channel.as_fd())?;
     // After /proc/self/fd was needed for the overlays, before the command can look.
     pid1::hide().map_err(|errno| StepError::new("hide pid 1 from the command", errno))?;
     rooted.drop_privileges(launch.plan.seal.on_the_host)

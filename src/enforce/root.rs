@@ -5,7 +5,7 @@ use super::mount::{
     Held, MountError, attach, attach_at, call, clone_tree, destination, forbidden_on, leak, new_file_system, overlay,
     relative, set_attributes, source,
 };
-use super::{Injected, Launch, LayerDirs, StepError, git, whiteout};
+use super::{Injected, Launch, LayerDirs, StepError, git, veil, whiteout};
 use crate::path::FileId;
 use crate::plan::{Private, RootStep, Whiteout, hints};
 use crate::sys::MountAttr;
@@ -40,12 +40,14 @@ fn private_name(place: Private) -> (&'static str, u32) {
 pub(super) struct Rooted(pub(super) ());
 
 impl Isolated {
-    pub fn root(self, launch: &Launch<'_>) -> std::result::Result<Rooted, StepError> {
+    pub fn root(self, launch: &Launch<'_>, channel: BorrowedFd<'_>) -> std::result::Result<Rooted, StepError> {
         let terminal = launch.terminal.as_ref().and_then(|terminal| terminal.name.clone());
         let mut builder = Builder {
             new: None,
             scratch: None,
             layers: launch.layers,
+            channel,
+            veil: None,
             terminal,
             numbered: 0,
             foreign: HashSet::new(),
@@ -94,6 +96,7 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         (RootStep::Index { .. }, MountError::Errno(_, Errno::OVERFLOW)) => {
             Some("the index has an owner or a group that a box of yours has not: use --live or --git=ro")
         }
+        (RootStep::Veil { .. }, _) => Some(hints::VEIL),
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
         }
@@ -127,6 +130,9 @@ struct Builder<'a> {
     new: Option<OwnedFd>,
     scratch: Option<OwnedFd>,
     layers: &'a [LayerDirs],
+    /// To the supervisor, who serves the veil.
+    channel: BorrowedFd<'a>,
+    veil: Option<OwnedFd>,
     terminal: Option<PathBuf>,
     /// Counts the directories of the scratch tmpfs that have no name of their own.
     numbered: u32,
@@ -180,7 +186,19 @@ impl Builder<'_> {
             RootStep::ProcHide { at } => self.mask(Path::new(at), *at == "/proc/acpi" || *at == "/proc/scsi"),
             RootStep::Private { at, place } => self.private(at, *place),
             RootStep::Bind { from, at, writable, id } => self.bind(from, at, *writable, *id),
-            RootStep::Overlay { lower, at, layer, whiteouts, id } => self.overlay(lower, at, *layer, whiteouts, *id),
+            RootStep::Veil { .. } => {
+                let veil = veil::mount(self.channel, self.numbered_dir("veil", 0o755)?.as_fd())?;
+                self.veil = Some(veil);
+                Ok(())
+            }
+            RootStep::Overlay { lower, at, layer, veil, whiteouts, id } => {
+                let real = source(lower, *id)?;
+                let hiding = match veil {
+                    Some(number) => Some(veil::of_root(self.veil.as_ref(), *number, layer.is_none())?),
+                    None => self.whiteouts(real.as_fd(), whiteouts)?,
+                };
+                self.overlay(at, *layer, &real, hiding)
+            }
             RootStep::Shell { at, children } => self.shell(at, children),
             RootStep::Pin { at } => self.over_itself(at, 0),
             RootStep::Freeze { at, .. } => self.over_itself(at, MountAttr::RDONLY),
@@ -382,23 +400,17 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn overlay(
-        &mut self,
-        lower: &Path,
-        at: &Path,
-        layer: Option<usize>,
-        whiteouts: &[Whiteout],
-        id: Option<FileId>,
-    ) -> Result<()> {
-        let real = source(lower, id)?;
-        let veil = if whiteouts.is_empty() {
-            None
-        } else {
-            let dir = self.numbered_dir("whiteouts", 0o755)?;
-            whiteout::fill(dir.as_fd(), real.as_fd(), whiteouts)?;
-            Some(dir)
-        };
-        let lowers: Vec<BorrowedFd<'_>> = veil.iter().map(AsFd::as_fd).chain([real.as_fd()]).collect();
+    fn whiteouts(&mut self, real: BorrowedFd<'_>, names: &[Whiteout]) -> Result<Option<OwnedFd>> {
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let dir = self.numbered_dir("whiteouts", 0o755)?;
+        whiteout::fill(dir.as_fd(), real, names)?;
+        Ok(Some(dir))
+    }
+
+    fn overlay(&mut self, at: &Path, layer: Option<usize>, real: &OwnedFd, hiding: Option<OwnedFd>) -> Result<()> {
+        let lowers: Vec<BorrowedFd<'_>> = hiding.iter().map(AsFd::as_fd).chain([real.as_fd()]).collect();
         let dirs = match layer {
             Some(layer) => {
                 let dirs = self.layers.get(layer).ok_or(MountError::Errno("no such session layer", Errno::NOENT))?;
@@ -406,7 +418,7 @@ impl Builder<'_> {
             }
             None => None,
         };
-        let mount = overlay(&lowers, dirs.as_ref().map(|(upper, work)| (upper, work)), forbidden_on(&real)?)?;
+        let mount = overlay(&lowers, dirs.as_ref().map(|(upper, work)| (upper, work)), forbidden_on(real)?)?;
         self.attach_foreign(mount, at)
     }
 

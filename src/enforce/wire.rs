@@ -13,6 +13,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 const LISTENER: u8 = b'L';
+const DEVICE: u8 = b'D';
+const VEIL: u8 = b'v';
 
 /// The longest packet. What a failure says beyond it is cut.
 const LONGEST: usize = 16 * 1024;
@@ -33,6 +35,8 @@ pub enum Report {
     Listener,
     /// There is none, for a filter around the box has one, or lets nobody serve it.
     NoListener,
+    /// A descriptor of /dev/fuse comes with it, for the supervisor to serve this tree on.
+    Device(Tree),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +67,12 @@ pub struct Stopped {
 pub enum Ended {
     Exited(i32),
     Signaled(i32),
+}
+
+/// The file systems of the box whose server is the supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tree {
+    Veil,
 }
 
 /// From outside to inside.
@@ -171,6 +181,7 @@ pub fn send_report(channel: BorrowedFd<'_>, report: &Report, wait: Wait) -> Resu
         }
         Report::Listener => out.push(LISTENER),
         Report::NoListener => out.push(b'N'),
+        Report::Device(Tree::Veil) => out.extend([DEVICE, VEIL]),
     }
     send_packet(channel, &out, wait)
 }
@@ -206,6 +217,10 @@ pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<(Report, Op
         b'X' => Report::Ended(Ended::Exited(packet.number()? as i32)),
         b'K' => Report::Ended(Ended::Signaled(packet.number()? as i32)),
         LISTENER if descriptor.is_some() => Report::Listener,
+        DEVICE if descriptor.is_some() => match packet.byte()? {
+            VEIL => Report::Device(Tree::Veil),
+            _ => return Err(WireError::Garbled),
+        },
         b'N' => Report::NoListener,
         _ => return Err(WireError::Garbled),
     };
@@ -217,15 +232,35 @@ pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<(Report, Op
 /// # Errors
 /// `Gone` or the errno of sendmsg(2).
 pub fn send_listener(channel: BorrowedFd<'_>, listener: BorrowedFd<'_>) -> Result<(), WireError> {
+    send_with_descriptor(channel, &[LISTENER], listener, Wait::Yes)
+}
+
+/// Sends [`Report::Device`] with the device itself. The caller keeps its own descriptor, and has to close it.
+///
+/// # Errors
+/// `Gone`, `WouldBlock` (with `Wait::No`) or the errno of sendmsg(2).
+pub fn send_device(channel: BorrowedFd<'_>, tree: Tree, device: BorrowedFd<'_>, wait: Wait) -> Result<(), WireError> {
+    let tree = match tree {
+        Tree::Veil => VEIL,
+    };
+    send_with_descriptor(channel, &[DEVICE, tree], device, wait)
+}
+
+fn send_with_descriptor(
+    channel: BorrowedFd<'_>,
+    packet: &[u8],
+    descriptor: BorrowedFd<'_>,
+    wait: Wait,
+) -> Result<(), WireError> {
+    let descriptors = [descriptor];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [listener];
-    // It fails only for a buffer that is too small.
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(WireError::System(Errno::NOBUFS));
-    }
     loop {
-        match sendmsg(channel, &[IoSlice::new(&[LISTENER])], &mut control, SendFlags::NOSIGNAL) {
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        // It fails only for a buffer that is too small.
+        if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(WireError::System(Errno::NOBUFS));
+        }
+        match sendmsg(channel, &[IoSlice::new(packet)], &mut control, send_flags(wait)) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(WireError::from(errno)),
@@ -286,14 +321,17 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend(cut.as_bytes());
 }
 
-fn send_packet(channel: BorrowedFd<'_>, packet: &[u8], wait: Wait) -> Result<(), WireError> {
-    // NOSIGNAL: a dead peer is an answer, not a SIGPIPE that ends pid 1 or the launcher.
-    let flags = match wait {
+/// NOSIGNAL: a dead peer is an answer, not a SIGPIPE that ends pid 1 or the launcher.
+fn send_flags(wait: Wait) -> SendFlags {
+    match wait {
         Wait::Yes => SendFlags::NOSIGNAL,
         Wait::No => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-    };
+    }
+}
+
+fn send_packet(channel: BorrowedFd<'_>, packet: &[u8], wait: Wait) -> Result<(), WireError> {
     loop {
-        match send(channel, packet, flags) {
+        match send(channel, packet, send_flags(wait)) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(WireError::from(errno)),
@@ -404,6 +442,24 @@ impl Packet<'_> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn a_device_arrives_as_the_same_file_and_is_no_copy_of_a_number() {
+        let (outside, inside) = pair().unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        send_device(inside.as_fd(), Tree::Veil, write.as_fd(), Wait::Yes).unwrap();
+        drop(write);
+        let Ok((Report::Device(Tree::Veil), Some(device))) = receive_report(outside.as_fd(), Wait::No) else {
+            panic!()
+        };
+        rustix::io::write(&device, b"x").unwrap();
+        drop(device);
+        let mut got = [0; 2];
+        assert_eq!(rustix::io::read(&read, &mut got), Ok(1));
+        assert_eq!(rustix::io::read(&read, &mut got), Ok(0));
+        send_packet(inside.as_fd(), b"Dv", Wait::Yes).unwrap();
+        assert_eq!(receive_report(outside.as_fd(), Wait::No).unwrap_err(), WireError::Garbled);
+    }
 
     #[test]
     fn every_message_arrives_as_sent() {

@@ -10,7 +10,7 @@ pub use account::Account;
 pub use cgroup::{Cgroups, Controllers, Delegation};
 pub use mounts::{Mount, MountsError, below as mounts_below, shown as mount_of};
 pub use sockets::{Sockets, bound as bound_sockets};
-pub use system::{Machine, Setting, System, is_filtered};
+pub use system::{Machine, Setting, System, fuse_opens, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;

@@ -3,6 +3,7 @@
 
 use crate::sys::{self, FilterAction};
 use rustix::fs::{Access, Mode, OFlags};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// A setting below /proc/sys as the kernel shows it; `None` where this kernel has no such setting.
@@ -57,11 +58,17 @@ impl System {
             landlock_abi: sys::landlock_abi(),
             filters: sys::filter_can(FilterAction::ERRNO),
             notifications: sys::filter_can(FilterAction::USER_NOTIF),
-            fuse: rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-                .map(drop)
-                .map_err(|errno| errno.to_string()),
+            fuse: fuse_opens().map_err(|errno| errno.to_string()),
         }
     }
+}
+
+/// Can the caller open /dev/fuse?
+///
+/// # Errors
+/// The errno of opening it.
+pub fn fuse_opens() -> Result<(), Errno> {
+    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(drop)
 }
 
 /// Is a seccomp filter on this process? The mark of a container or a sandbox around it.

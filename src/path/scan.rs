@@ -45,6 +45,10 @@ pub trait Judge {
         kind: FileType,
         ino: u64,
     ) -> (Verdict<Self::State>, Option<Self::Rule>);
+    /// Has it seen enough? Then the walk ends before the next name.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// A file with more than one name.
@@ -100,7 +104,7 @@ pub fn scan<J: Judge>(root: &Path, state: J::State, judge: &mut J) -> Result<Sca
     })?;
     // Depth first from one held descriptor of the root: a path relative to it cannot leave it, for every component
     // came out of a listing as a directory and is opened without following links.
-    while let Some(next) = todo.pop() {
+    while let Some(next) = todo.pop().filter(|_| !judge.is_done()) {
         let relative = &next.path[root_bytes.len()..];
         let relative = relative.strip_prefix(b"/").unwrap_or(relative);
         let result = open_beneath(root_fd.as_fd(), OsStr::from_bytes(relative)).and_then(|fd| {
@@ -154,7 +158,7 @@ fn read_one<J: Judge>(
     }
     let dir_len = path.len();
     let mut entries = RawDir::new(fd, buffer);
-    while let Some(entry) = entries.next() {
+    while let Some(entry) = entries.next().filter(|_| !judge.is_done()) {
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {

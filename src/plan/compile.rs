@@ -154,6 +154,10 @@ impl Compiler<'_> {
         self.steps.push(RootStep::NewRoot);
         self.skeleton();
         self.steps.push(RootStep::SealRoot);
+        let veiled: Vec<PathBuf> = veiled(self.surveys).cloned().collect();
+        if !veiled.is_empty() {
+            self.steps.push(RootStep::Veil { roots: veiled });
+        }
         for (index, entry) in self.policy.entries.iter().enumerate() {
             self.entry(index, entry);
         }
@@ -314,13 +318,14 @@ impl Compiler<'_> {
         let writable = entry.kind == EntryKind::Rw;
         // The kernel refuses an overlay over a tree with a mount in it: for a read-only root masks do as well.
         let overlay = self.policy.mode == Mode::DryRun && dir && sections.len() == 1;
+        let veiled = sections.iter().any(|section| section.veiled);
         let found = sections.iter().flat_map(|section| &section.findings.found);
         let hidden = found.into_iter().any(|found| matches!(found.rule, Finding::Hidden(_) | Finding::Unsearchable))
             || self
                 .policy
                 .entries_below(&entry.path)
                 .any(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry));
-        if overlay && (writable || hidden) {
+        if overlay && (writable || hidden || veiled) {
             for (number, section) in sections.iter().enumerate() {
                 let id = if number == 0 { entry.id } else { None };
                 self.overlay_section(entry, section, writable, id);
@@ -387,7 +392,8 @@ impl Compiler<'_> {
             Finding::Frozen(_) | Finding::Pinned | Finding::Socket => None,
         };
         let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
-        let hides = self.policy.entries_below(&entry.path);
+        let veil = veiled(self.surveys).position(|root| section.veiled && *root == at);
+        let hides = self.policy.entries_below(&entry.path).filter(|_| veil.is_none());
         for hide in hides.filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
             if let Ok(at) = hide.path.strip_prefix(&section.path) {
                 whiteouts.push(Whiteout { at: at.to_path_buf(), rule: hide.hidden_by() });
@@ -407,7 +413,7 @@ impl Compiler<'_> {
             self.layers.push(at.clone());
             self.layers.len() - 1
         });
-        self.steps.push(RootStep::Overlay { lower: at.clone(), at, layer, whiteouts, id });
+        self.steps.push(RootStep::Overlay { lower: at.clone(), at, layer, veil, whiteouts, id });
         self.freezes(section);
     }
 
@@ -497,6 +503,12 @@ impl Compiler<'_> {
         let rule = &self.policy.names.rules[rule];
         format!("`{}` ({})", rule.text, rule.origin)
     }
+}
+
+/// The roots that the veil judges, in the order of their numbers in it.
+fn veiled(surveys: &[(usize, Vec<Section>)]) -> impl Iterator<Item = &PathBuf> {
+    let sections = surveys.iter().flat_map(|(_, sections)| sections);
+    sections.filter(|section| section.veiled).map(|section| &section.path)
 }
 
 fn mask_path(step: &RootStep) -> &Path {

@@ -21,3 +21,5 @@ pub const LANDLOCK: &str = "see `agentbox doctor`; --degraded landlock runs with
 pub const SECCOMP: &str = "see `agentbox doctor`; --degraded seccomp runs without this layer and says so";
 pub const NOTIFY: &str = "see `agentbox doctor`; --degraded backup runs without backups and says so";
 pub const NETNS: &str = "see `agentbox doctor`; --degraded netns keeps the host's network and says so";
+pub const VEIL: &str =
+    "--degraded veil hides by whiteouts from a scan instead: a name that appears later is then visible";

@@ -157,11 +157,18 @@ pub enum RootStep {
         writable: bool,
         id: Option<FileId>,
     },
-    /// An overlay over a root: session layer (if writable), whiteouts, the real tree.
+    /// The file system that judges names of these roots as they are looked up, served by the supervisor. It is a layer
+    /// of their overlays, and nothing of it has a path inside.
+    Veil {
+        roots: Vec<PathBuf>,
+    },
+    /// An overlay over a root: session layer (if writable), the veil or whiteouts, the real tree.
     Overlay {
         lower: PathBuf,
         at: PathBuf,
         layer: Option<usize>,
+        /// The root's number in the veil.
+        veil: Option<usize>,
         whiteouts: Vec<Whiteout>,
         id: Option<FileId>,
     },
@@ -284,6 +291,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The roots whose names are judged as they are looked up.
+    pub fn veiled(&self) -> &[PathBuf] {
+        for step in &self.root {
+            if let RootStep::Veil { roots } = step {
+                return roots;
+            }
+        }
+        &[]
+    }
+
     /// Every name that is hidden at launch, with its rule.
     pub fn hidden(&self) -> Vec<(PathBuf, &str)> {
         let mut out = Vec::new();

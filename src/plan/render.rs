@@ -88,6 +88,7 @@ impl RootStep {
             RootStep::ProcHide { .. } => "proc-hide",
             RootStep::Private { .. } => "private",
             RootStep::Bind { .. } => "bind",
+            RootStep::Veil { .. } => "veil",
             RootStep::Overlay { .. } => "overlay",
             RootStep::Shell { .. } => "shell",
             RootStep::Pin { .. } => "pin",
@@ -142,9 +143,17 @@ impl fmt::Display for RootStep {
                     write!(f, "bind {} at {} {how}", shown(from), shown(at))
                 }
             }
-            RootStep::Overlay { at, layer, whiteouts, .. } => {
+            RootStep::Veil { roots } => {
+                let roots: Vec<String> = roots.iter().map(|root| shown(root)).collect();
+                write!(f, "veil of {}: hidden names are judged when they are looked up", roots.join(", "))
+            }
+            RootStep::Overlay { at, layer, veil, whiteouts, .. } => {
                 let how = if layer.is_some() { "writes land in a session layer" } else { "read-only" };
-                write!(f, "overlay over {}: {how}, {} names hidden", shown(at), whiteouts.len())
+                let hidden = match veil {
+                    Some(_) => "names hidden by the veil".to_owned(),
+                    None => format!("{} names hidden", whiteouts.len()),
+                };
+                write!(f, "overlay over {}: {how}, {hidden}", shown(at))
             }
             RootStep::Shell { at, children } => {
                 write!(f, "hide {} but for {} granted below it", shown(at), children.len())

@@ -107,6 +107,15 @@ impl Policy {
     }
 }
 
+/// What a name of a root is to the command, by the name rules alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Hidden,
+    /// Visible, never written.
+    Frozen,
+    Open,
+}
+
 /// Judges names by a record.
 pub struct RecordJudge {
     roots: Vec<(PathBuf, bool)>,
@@ -158,17 +167,23 @@ impl RecordJudge {
         at.max_by_key(|(root, _)| root.as_os_str().len())
     }
 
-    /// Was the absolute host path invisible to the command?
-    pub fn hides(&self, path: &Path, dir: bool) -> bool {
-        let Some((root, hide)) = self.root_of(path) else { return false };
+    /// What the absolute host path was to the command.
+    pub fn judge(&self, path: &Path, dir: bool) -> Seen {
+        let Some((root, hide)) = self.root_of(path) else { return Seen::Open };
         if *hide {
-            return true;
+            return Seen::Hidden;
         }
         let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
+        let mut frozen = false;
         let hidden = self.names.along(bytes, root_len, dir, &mut self.scratch.borrow_mut(), |verdict, _, _| {
+            frozen = matches!(verdict, NameVerdict::Frozen(_));
             if matches!(verdict, NameVerdict::Hidden(_)) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        hidden.is_some()
+        match (hidden, frozen) {
+            (Some(()), _) => Seen::Hidden,
+            (None, true) => Seen::Frozen,
+            (None, false) => Seen::Open,
+        }
     }
 }
 

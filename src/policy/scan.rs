@@ -1,5 +1,7 @@
 //! What a root holds that must be hidden or frozen at launch: the walk of `path`, judged by the name rules.
 
+mod veiled;
+
 use super::names::{Inside, NameVerdict, Scratch};
 use super::{Access, Decision, Entry, EntryKind, Policy};
 use crate::host::{Mount, mounts_below};
@@ -164,15 +166,17 @@ pub struct Section {
     pub dir: bool,
     /// A mount whose file system may wait for another machine or program: not looked into, and masked.
     pub unavailable: bool,
+    /// Its hidden names are judged when they are looked up, so none were searched for.
+    pub veiled: bool,
     pub findings: Findings,
 }
 
 /// Walks `entry` and the mounts below it, each once for all rules. `live` also finds sockets, which only a bind mount
-/// lets through.
+/// lets through. With `veil` a root of a dry run is not walked where names can be judged as they are looked up.
 ///
 /// # Errors
 /// The errno of opening the root itself.
-pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> Result<Vec<Section>, Errno> {
+pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool, veil: bool) -> Result<Vec<Section>, Errno> {
     // A mount that belongs to a deeper entry is that entry's.
     let own = |mount: &&Mount| policy.entry_at(&mount.at).is_some_and(|deepest| deepest.path == entry.path);
     let mut below: Vec<&Mount> = mounts_below(mounts, &entry.path).filter(own).collect();
@@ -183,9 +187,13 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
     below.reverse();
     let dir = entry.file == Some(Kind::Dir);
     let places: Vec<&Path> = below.iter().map(|mount| mount.at.as_path()).collect();
+    // The kernel makes no overlay over a tree with a mount in it.
+    if veil && dir && below.iter().all(|mount| inside_at(policy, entry, &mount.at).is_none()) {
+        return veiled::survey(policy, entry, &places, live).map(|section| vec![section]);
+    }
     let findings =
         if dir { scan(policy, entry, &entry.path, Inside::default(), &places, live)? } else { Findings::default() };
-    let mut sections = vec![Section { path: entry.path.clone(), dir, unavailable: false, findings }];
+    let mut sections = vec![Section { path: entry.path.clone(), dir, unavailable: false, veiled: false, findings }];
     for mount in &below {
         // Hidden by its name, or by that of a directory above: found there, and nothing of it is seen.
         let Some(inside) = inside_at(policy, entry, &mount.at) else { continue };
@@ -197,6 +205,7 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
             path: mount.at.clone(),
             dir: true,
             unavailable: mount.is_off_limits(),
+            veiled: false,
             findings: Findings::default(),
         };
         if !section.unavailable {

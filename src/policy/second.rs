@@ -196,7 +196,7 @@ pub fn second_names(policy: &mut Policy, mounts: &[Mount], surveys: &mut Vec<(us
     }
     // A frozen directory becomes a root of its own, so what is hidden in it is looked for from there.
     for entry in added.iter_mut().filter(|entry| entry.kind == EntryKind::Ro && entry.file == Some(Kind::Dir)) {
-        match survey(policy, entry, mounts, true) {
+        match survey(policy, entry, mounts, true, false) {
             Ok(sections) => surveys.push((usize::MAX, sections)),
             Err(_) => entry.kind = EntryKind::Hide,
         }

@@ -130,6 +130,8 @@ pub enum Layer {
     Netns,
     /// Backups of what a live run changes.
     Backup,
+    /// Names judged as they are looked up: what remains is a scan before the launch.
+    Veil,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -286,6 +286,7 @@ impl Word for Layer {
         ("seccomp", Layer::Seccomp),
         ("netns", Layer::Netns),
         ("backup", Layer::Backup),
+        ("veil", Layer::Veil),
     ];
 }
 

@@ -57,6 +57,7 @@ pub(super) fn repositories(policy: &Policy) -> Vec<Value> {
 pub fn explain_text(
     policy: &Policy,
     plan: &Plan,
+    hidden: &[(PathBuf, &str)],
     links: &[(PathBuf, Decision)],
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -93,11 +94,10 @@ pub fn explain_text(
         }
         writeln!(out, "  {:>3}  {}", number + 1, one_line(&line))?;
     }
-    let hidden = plan.hidden();
     if !hidden.is_empty() {
         writeln!(out, "hidden names:")?;
         for (path, rule) in hidden {
-            writeln!(out, "       {} by {}", shown(&path), one_line(rule))?;
+            writeln!(out, "       {} by {}", shown(path), one_line(rule))?;
         }
     }
     if !links.is_empty() {
@@ -111,7 +111,7 @@ pub fn explain_text(
 }
 
 /// The whole plan as one object. Paths are as shown: one line, control characters escaped.
-pub fn explain_json(policy: &Policy, plan: &Plan, links: &[(PathBuf, Decision)]) -> Value {
+pub fn explain_json(policy: &Policy, plan: &Plan, hidden: &[(PathBuf, &str)], links: &[(PathBuf, Decision)]) -> Value {
     let steps: Vec<Value> = plan
         .lines()
         .into_iter()
@@ -122,8 +122,7 @@ pub fn explain_json(policy: &Policy, plan: &Plan, links: &[(PathBuf, Decision)])
         .iter()
         .map(|entry| json!({ "path": shown(&entry.path), "kind": kind(&entry.kind), "origin": entry.origin.to_string(), "why": entry.why }))
         .collect();
-    let hidden: Vec<Value> =
-        plan.hidden().into_iter().map(|(path, rule)| json!({ "path": shown(&path), "rule": rule })).collect();
+    let hidden: Vec<Value> = hidden.iter().map(|(path, rule)| json!({ "path": shown(path), "rule": rule })).collect();
     let names: Vec<String> = policy.environment.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
     json!({
         "version": 1,
@@ -138,6 +137,7 @@ pub fn explain_json(policy: &Policy, plan: &Plan, links: &[(PathBuf, Decision)])
         "environment": names,
         "notices": plan.notices,
         "lost": plan.lost,
+        "names": super::run::judged(plan),
         "hidden": hidden,
         "links_outside": links.iter().map(|(path, decision)| json!({ "path": shown(path), "rule": decision.rule, "remedy": decision.remedy })).collect::<Vec<_>>(),
         "steps": steps,

@@ -1,5 +1,6 @@
 //! What happened, as values, then text or JSON.
 
+mod denied;
 mod doctor;
 mod explain;
 mod run;

@@ -1,11 +1,11 @@
 //! The report of one run.
 
-use super::one_line;
+use super::{denied, one_line};
 use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
 use crate::session::backup::Kept;
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges, Note, Reached};
+use crate::session::{Counts, HiddenRead, LayerChanges, Note, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ pub struct RunReport<'a> {
     reached: Vec<String>,
     /// What the guard had to tell.
     notes: Vec<Note>,
+    /// Hidden names that the command looked up.
+    hidden_reads: Vec<HiddenRead>,
     /// Status and words of a command that did not run.
     refused: Option<(u8, String)>,
     /// Of a live run: what could not be kept of what it changed.
@@ -37,6 +39,7 @@ fn layer_name(layer: Layer) -> &'static str {
         Layer::Seccomp => "seccomp",
         Layer::Netns => "netns",
         Layer::Backup => "backup",
+        Layer::Veil => "veil",
     }
 }
 
@@ -52,6 +55,7 @@ impl<'a> RunReport<'a> {
             planted: Vec::new(),
             reached: Vec::new(),
             notes: Vec::new(),
+            hidden_reads: Vec::new(),
             refused: None,
             backup: Value::Null,
         }
@@ -112,6 +116,11 @@ impl<'a> RunReport<'a> {
         lines.iter().map(|line| format!("agentbox: {}", one_line(line))).collect()
     }
 
+    /// Hidden names that the command looked up.
+    pub fn looked_up(&mut self, reads: &[HiddenRead]) {
+        self.hidden_reads = reads.to_vec();
+    }
+
     /// Nothing was changed, so no session was kept.
     pub fn no_session(&mut self) {
         self.session = None;
@@ -139,7 +148,9 @@ impl<'a> RunReport<'a> {
             "network": if host_net(policy) { "host" } else { "none" },
             "roots": roots,
             "session": self.session,
-            "hidden": plan.hidden().len(),
+            "names": judged(plan),
+            "hidden": plan.veiled().is_empty().then(|| plan.hidden().len()),
+            "hidden_reads": denied::json(&self.hidden_reads, policy),
             "git": policy.git.as_ref().map(|git| super::explain::access(git.access)),
             "repositories": super::explain::repositories(policy),
             "granted": policy.granted,
@@ -182,6 +193,8 @@ impl<'a> RunReport<'a> {
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
         lines.extend(self.plan.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
+        let denied = denied::lines(&self.hidden_reads, self.policy);
+        lines.extend(denied.iter().map(|line| format!("agentbox: {}", one_line(line))));
         lines.extend(held(&self.plan.seal).iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
         lines.extend(self.guard_lines());
         lines
@@ -208,6 +221,11 @@ fn held(seal: &Seal) -> Vec<String> {
         lines.push(format!("limit memory={bytes}: {}", seal.memory_covers()));
     }
     lines
+}
+
+/// When hidden names are judged: as they are looked up, or in a scan before the launch.
+pub(super) fn judged(plan: &Plan) -> &'static str {
+    if plan.veiled().is_empty() { "scan" } else { "veil" }
 }
 
 /// Does the command see the host's network, as asked or because its own was given up?

@@ -4,15 +4,16 @@
 use super::quote;
 use super::store::Layer;
 use super::tree::Tree;
-use super::walk;
+use super::walk::{self, Found};
+use crate::policy::Seen;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Is the name at this absolute host path hidden from the command? The flag says whether it is a directory.
-pub type Hidden<'a> = &'a dyn Fn(&Path, bool) -> bool;
+/// What the name at this absolute host path was to the command. The flag says whether it is a directory.
+pub type Judged<'a> = &'a dyn Fn(&Path, bool) -> Seen;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -181,10 +182,11 @@ impl std::error::Error for ChangesError {}
 ///
 /// # Errors
 /// When the root or the layer cannot be opened, or a call fails for another reason than the name's own permissions.
-pub fn read(layer: &Layer, hidden: Hidden<'_>) -> Result<LayerChanges, ChangesError> {
+pub fn read(layer: &Layer, judged: Judged<'_>) -> Result<LayerChanges, ChangesError> {
     let open = |path: &Path| Tree::open(path).map_err(|errno| ChangesError::Open { path: path.to_path_buf(), errno });
     let (host, upper) = (open(&layer.root)?, open(&layer.upper)?);
-    let found = walk::walk(&host, &upper, &layer.root, hidden)?;
+    let mut found = walk::walk(&host, &upper, &layer.root, judged)?;
+    set_frozen_aside(&mut found, &layer.root, judged);
     Ok(LayerChanges {
         root: layer.root.clone(),
         host,
@@ -194,4 +196,20 @@ pub fn read(layer: &Layer, hidden: Hidden<'_>) -> Result<LayerChanges, ChangesEr
         refused: found.refused,
         notes: found.notes,
     })
+}
+
+/// A frozen name of the host's that was changed all the same is refused, and the directories on the way to one that was
+/// deleted stay. Not every one is read-only inside: the veil knows no list of them before the launch.
+fn set_frozen_aside(found: &mut Found, root: &Path, judged: Judged<'_>) {
+    let is_frozen = |change: &Change| {
+        change.old.as_ref().is_some_and(|old| judged(&root.join(&change.path), old.is_dir()) == Seen::Frozen)
+    };
+    let (frozen, mut rest): (Vec<Change>, Vec<Change>) =
+        std::mem::take(&mut found.changes).into_iter().partition(is_frozen);
+    let stays = |dir: &Path| frozen.iter().any(|name| name.new.is_none() && name.path.starts_with(dir));
+    rest.retain(|change| change.new.is_some() || !stays(&change.path));
+    found.changes = rest;
+    let text = "frozen, for the host obeys it later: what the command made of it stays in the session";
+    found.refused.extend(frozen.into_iter().map(|change| Remark { path: change.path, text: text.into() }));
+    found.refused.sort_by(|a, b| a.path.cmp(&b.path));
 }

@@ -30,6 +30,7 @@ mod walk;
 
 pub use crate::enforce::Reached;
 pub use crate::watch::guard::Note;
+pub use crate::watch::veil::{HiddenRead, Why};
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
 pub use examine::examine;
 pub use git::disarm;
@@ -38,7 +39,7 @@ pub use record::{Counts, NewSession, Outcome, Record};
 pub use store::{Layer, Session, State, Store, Stored};
 pub use store_error::StoreError;
 
-use crate::policy::RecordJudge;
+use crate::policy::{RecordJudge, Seen};
 use serde_json::value::RawValue;
 use std::path::Path;
 
@@ -46,9 +47,9 @@ use std::path::Path;
 pub struct Judge(Option<RecordJudge>);
 
 impl Judge {
-    /// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
-    pub fn hides(&self, path: &Path, dir: bool) -> bool {
-        self.0.as_ref().is_some_and(|judge| judge.hides(path, dir))
+    /// What the name at an absolute host path was to the command. The flag says whether it is a directory.
+    pub fn seen(&self, path: &Path, dir: bool) -> Seen {
+        self.0.as_ref().map_or(Seen::Open, |judge| judge.judge(path, dir))
     }
 
     /// The digest of what the box wrote at the name before the command ran.

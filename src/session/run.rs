@@ -4,17 +4,20 @@ use super::backup::{Kept, Rules, Service, Start};
 use super::changes::{self, ChangesError};
 use super::guard;
 use super::signals::Signals;
-use super::supervise::{Outcome, Outside, SuperviseError, Watched, supervise};
+use super::supervise::{Outcome, Outside, SuperviseError, Trees, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Note, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
-use crate::plan::Plan;
+use crate::plan::{IdMap, NOBODY, Plan};
 use crate::policy::{Mode, Policy};
+use crate::watch::fuse::Server;
 use crate::watch::guard::Guard;
-use std::cell::OnceCell;
+use crate::watch::veil::{HiddenRead, Ids, Reads, Veil};
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -87,6 +90,8 @@ pub struct Finished {
     pub reached: Reached,
     /// What the guard has to tell.
     pub notes: Vec<Note>,
+    /// Hidden names that the command looked up, where the veil saw it.
+    pub hidden_reads: Vec<HiddenRead>,
     session: Option<Session>,
     /// Of a live run.
     pub kept: Kept,
@@ -111,7 +116,7 @@ impl Finished {
         let judge_of_run = OnceCell::new();
         let judge = || judge_of_run.get_or_init(|| judge(&session.record().policy));
         let read = |layer| {
-            let mut found = changes::read(layer, &|path, dir| judge().hides(path, dir))?;
+            let mut found = changes::read(layer, &|path, dir| judge().seen(path, dir))?;
             found.forget_written_by_the_box(|path| judge().written_by_the_box(path));
             found.remark_obeyed(|path| judge().obeyed(path));
             Ok(found)
@@ -151,8 +156,8 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
         Ok(ended) => {
-            let BoxEnded { outcome, reached, notes, kept } = ended;
-            Ok(Finished { outcome, reached, notes, session, kept })
+            let BoxEnded { outcome, reached, notes, hidden_reads, kept } = ended;
+            Ok(Finished { outcome, reached, notes, hidden_reads, session, kept })
         }
         Err(err) => {
             if let Some(session) = session {
@@ -169,6 +174,7 @@ struct BoxEnded {
     outcome: Outcome,
     reached: Reached,
     notes: Vec<Note>,
+    hidden_reads: Vec<HiddenRead>,
     kept: Kept,
 }
 
@@ -200,13 +206,16 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded
     };
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
+    let reads = Rc::new(RefCell::new(Reads::default()));
+    let mut trees = trees(settings, &reads);
     let outcome = supervise(
         &watched,
         &signals,
         terminal,
         settings.plan.time_limit,
-        Outside { guard: &mut guard, service: &mut service },
+        Outside { guard: &mut guard, service: &mut service, trees: &mut trees },
     );
+    drop(trees);
     // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
     let kept = service.finish();
     let outcome = outcome.map_err(RunError::Supervise)?;
@@ -217,7 +226,19 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok(BoxEnded { outcome, reached, notes, kept })
+    let hidden_reads = Rc::into_inner(reads).map_or(Vec::new(), |reads| reads.into_inner().into_list());
+    Ok(BoxEnded { outcome, reached, notes, hidden_reads, kept })
+}
+
+/// What is served to the box; nothing is asked before pid 1 has handed a connection out.
+fn trees<'a>(settings: &Settings<'a>, reads: &Rc<RefCell<Reads>>) -> Trees<'a> {
+    let mut server = Server::default();
+    let ids = match settings.plan.isolate.ids {
+        IdMap::All { swapped: true, .. } => Ids::Swapped(NOBODY),
+        IdMap::All { swapped: false, .. } | IdMap::Own { .. } | IdMap::Kept => Ids::Same,
+    };
+    let veil = server.add(Veil::new(settings.policy, settings.plan.veiled(), ids, Rc::clone(reads)));
+    Trees { server, veil }
 }
 
 /// What the notification service needs, put together when the first change comes.

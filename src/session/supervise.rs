@@ -9,6 +9,7 @@ use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
 use crate::enforce::wire::{self, Ended, Failure, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys;
+use crate::watch::fuse::Server;
 use crate::watch::guard::Guard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -40,10 +41,12 @@ impl Watched {
 }
 
 /// What looks at the box from outside while it runs.
-pub struct Outside<'a, 'b, 'c> {
+pub struct Outside<'a, 'b, 'c, 'd> {
     pub guard: &'a mut Guard<'b>,
     /// Told of calls that change files.
     pub service: &'a mut Service<'c>,
+    /// Asked by the box's own file systems.
+    pub trees: &'a mut Trees<'d>,
 }
 
 /// How the run went.
@@ -101,7 +104,7 @@ pub fn supervise(
     signals: &Signals,
     terminal: Option<Terminal>,
     time_limit: Option<Duration>,
-    outside: Outside<'_, '_, '_>,
+    outside: Outside<'_, '_, '_, '_>,
 ) -> Result<Outcome, SuperviseError> {
     let began = Instant::now();
     let limit = Limit::starting(began, time_limit);
@@ -145,13 +148,22 @@ pub fn supervise(
     Ok(Outcome::Ended { ended, timed_out, duration: began.elapsed() })
 }
 
+/// The file systems of the box that are served from here.
+pub struct Trees<'a> {
+    pub server: Server<'a>,
+    /// The veil's number in it.
+    pub veil: u8,
+}
+
+const ANSWERING: &str = "answering the look-ups of the box";
+
 enum Last {
     Failed(Failure),
     Ended(Ended),
 }
 
-struct Supervisor<'a, 'b, 'c> {
-    outside: Outside<'a, 'b, 'c>,
+struct Supervisor<'a, 'b, 'c, 'd> {
+    outside: Outside<'a, 'b, 'c, 'd>,
     watched: &'a Watched,
     signals: &'a Signals,
     terminal: Option<Terminal>,
@@ -175,7 +187,7 @@ fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
     }
 }
 
-impl Supervisor<'_, '_, '_> {
+impl Supervisor<'_, '_, '_, '_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
         let mut channel_open = true;
@@ -183,15 +195,16 @@ impl Supervisor<'_, '_, '_> {
         loop {
             let end = self.watched.pidfd.as_fd();
             // What is not there is one that is asked for nothing new.
-            let mut ready = [
-                PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(end, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.outside.guard.fd().unwrap_or(end), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.outside.service.waiting().unwrap_or(end), PollFlags::IN),
-                PollFd::new(&self.watched.channel, PollFlags::IN),
-            ];
+            let guard = self.outside.guard.fd().unwrap_or(end);
+            let calls = self.outside.service.waiting().unwrap_or(end);
             // A channel that is closed is always ready: not to be asked again.
-            let asked = if channel_open { 5 } else { 4 };
+            let channel = channel_open.then_some(&self.watched.channel);
+            let mut ready: Vec<PollFd<'_>> = [self.signals.fd(), end, guard, calls]
+                .into_iter()
+                .chain(channel.map(AsFd::as_fd))
+                .chain(self.outside.trees.server.descriptors())
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
             let mut time = self.limit.left();
             let guard_waits = self.outside.guard.wait();
             if let Some(wait) = guard_waits {
@@ -199,7 +212,7 @@ impl Supervisor<'_, '_, '_> {
             } else if !waits_long {
                 time = Some(sooner(time, sys::SHORT_WAIT));
             }
-            match poll(&mut ready[..asked], time.as_ref()) {
+            match poll(&mut ready, time.as_ref()) {
                 Ok(0) if !waits_long && guard_waits.is_none() => {
                     // Not before: a short command's launcher would fetch its code again at once.
                     waits_long = true;
@@ -208,7 +221,16 @@ impl Supervisor<'_, '_, '_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
-            let [signals, end, _, calls, reports] = ready.map(|fd| !fd.revents().is_empty());
+            let mut woke = ready.iter().map(|fd| !fd.revents().is_empty());
+            let [signals, end, _, calls] = std::array::from_fn(|_| woke.next() == Some(true));
+            let reports = channel_open && woke.next() == Some(true);
+            let lookups = woke.any(|woke| woke);
+            drop(ready);
+            // First, for somebody inside waits for it.
+            if lookups {
+                let answered = self.outside.trees.server.answer();
+                answered.map_err(|errno| SuperviseError::System { doing: ANSWERING, errno })?;
+            }
             if calls {
                 self.outside.service.serve().map_err(SuperviseError::Service)?;
             }
@@ -248,6 +270,12 @@ impl Supervisor<'_, '_, '_> {
     fn take_reports(&mut self) -> Result<bool, SuperviseError> {
         loop {
             match wire::receive_report(self.watched.channel.as_fd(), Wait::No) {
+                Ok((Report::Device(wire::Tree::Veil), Some(device))) => {
+                    let trees = &mut *self.outside.trees;
+                    let attached = trees.server.attach(trees.veil, device);
+                    attached.map_err(|errno| SuperviseError::System { doing: ANSWERING, errno })?;
+                }
+                Ok((Report::Device(_), None)) => return Err(SuperviseError::Channel(WireError::Garbled)),
                 Ok((Report::Listener, Some(listener))) => self.outside.service.listen(listener),
                 Ok((Report::Listener | Report::NoListener, _)) => self.outside.service.has_no_listener(),
                 Ok((Report::Started, _)) => {

@@ -38,3 +38,4 @@ mod git;
 mod guard;
 mod layering;
 mod pitfalls;
+mod veil;

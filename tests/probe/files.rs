@@ -55,6 +55,7 @@ pub const TRIES: &[Try] = &[
     ("exec", |a| std::process::Command::new(&a[0]).status().map(|status| status.to_string()).map_err(errno)),
     ("accesses", accesses),
     ("spin", spin),
+    ("spin-names", spin_names),
 ];
 
 /// Reads one file again and again, until the content of another says `stop`. Prints how often it tried, how often
@@ -271,5 +272,40 @@ fn access_of(access: &str, path: &str) -> Answer {
         Err(Errno::EISDIR) => access_of("create", &format!("{path}/made-by-the-probe")),
         Ok(_) if access == "create" => attempt(libc::SYS_unlinkat, &[CWD, c(path).as_ptr() as usize, 0]),
         other => other,
+    }
+}
+
+/// Until standard input ends: opens and reads every name, those that a listing of the directory shows besides, and
+/// `PREFIX-0` to `PREFIX-4999`, each as often as it can. Says how many opens there were, how many gave content, and how
+/// often a listing showed one of the names or a name with the prefix.
+fn spin_names(args: &[String]) -> Answer {
+    let (dir, prefix, names) = (&args[0], &args[1], &args[2..]);
+    let mut input = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+    let (mut opens, mut leaks, mut listings, mut flashes) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let mut guess = 0_u64;
+    let mut read = |path: &str| {
+        opens += 1;
+        let content = std::fs::read(path).unwrap_or_default();
+        leaks += u64::from(!content.is_empty());
+    };
+    println!("spinning");
+    loop {
+        for _ in 0..50 {
+            names.iter().for_each(|name| read(&format!("{dir}/{name}")));
+            guess = (guess + 1) % 5000;
+            read(&format!("{dir}/{prefix}-{guess}"));
+        }
+        listings += 1;
+        for entry in std::fs::read_dir(dir).map_err(errno)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if names.contains(&name) || name.starts_with(prefix.as_str()) {
+                flashes += 1;
+                read(&format!("{dir}/{name}"));
+            }
+        }
+        // SAFETY: one descriptor's record, for the time of the call.
+        if unsafe { libc::poll(&raw mut input, 1, 0) } > 0 {
+            return Ok(format!("opens {opens} leaks {leaks} listings {listings} flashes {flashes}"));
+        }
     }
 }

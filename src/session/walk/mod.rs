@@ -3,8 +3,9 @@
 mod removed;
 
 use super::attributes::{Marks, differing, marks};
-use super::changes::{Change, ChangesError, Entry, FileKind, Hidden, Kind, Remark};
+use super::changes::{Change, ChangesError, Entry, FileKind, Judged, Kind, Remark};
 use super::tree::{self, Name, Tree};
+use crate::policy::Seen;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -38,12 +39,12 @@ struct Walk<'a> {
     host: &'a Tree,
     upper: &'a Tree,
     root: &'a Path,
-    hidden: Hidden<'a>,
+    judged: Judged<'a>,
     todo: Vec<Todo>,
     found: Found,
 }
 
-pub fn walk(host: &Tree, upper: &Tree, root: &Path, hidden: Hidden<'_>) -> Result<Found, ChangesError> {
+pub fn walk(host: &Tree, upper: &Tree, root: &Path, judged: Judged<'_>) -> Result<Found, ChangesError> {
     let open = |errno| ChangesError::Open { path: root.to_path_buf(), errno };
     let first = Todo {
         path: PathBuf::new(),
@@ -51,7 +52,7 @@ pub fn walk(host: &Tree, upper: &Tree, root: &Path, hidden: Hidden<'_>) -> Resul
         old: Some(host.stat().map_err(open)?),
         opaque: false,
     };
-    let mut walk = Walk { host, upper, root, hidden, todo: vec![first], found: Found::default() };
+    let mut walk = Walk { host, upper, root, judged, todo: vec![first], found: Found::default() };
     while let Some(dir) = walk.todo.pop() {
         walk.directory(&dir)?;
     }
@@ -75,7 +76,7 @@ fn is_whiteout(stat: &Stat) -> bool {
 
 impl Walk<'_> {
     fn hidden(&self, path: &Path, dir: bool) -> bool {
-        (self.hidden)(&self.root.join(path), dir)
+        (self.judged)(&self.root.join(path), dir) == Seen::Hidden
     }
 
     fn error(&self, path: &Path, errno: Errno) -> ChangesError {

@@ -7,15 +7,17 @@ use crate::path::{FileId, open_plain};
 use crate::sys::{self, MountAttr};
 use nix::sched::{CloneFlags, setns, unshare};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, mkdirat, mknodat, openat,
-    statx, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, StatxFlags, fstat, mkdirat, mknodat,
+    openat, statx, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_string,
     fsmount, fsopen, move_mount, open_tree,
 };
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Masks of each kind that are kept ready: making one takes two changes of the namespace.
@@ -51,6 +53,7 @@ fn enter(namespace: BorrowedFd<'_>, kind: CloneFlags) -> std::result::Result<(),
 pub(super) struct Inside<'a> {
     descriptors: &'a Descriptors,
     roots: Vec<OwnedFd>,
+    veiled: Vec<bool>,
     /// A mount namespace of this process alone, where the files that masks are made of can be reached. In the box's
     /// own, everything mounted shows.
     workshop: OwnedFd,
@@ -77,7 +80,8 @@ impl<'a> Inside<'a> {
         mask_sources()?;
         // What was mounted lies over the root of this process: joining anew starts from the top.
         enter(workshop.as_fd(), CloneFlags::CLONE_NEWNS).or_else(at("setns"))?;
-        let mut new = Inside { descriptors, roots: opened, workshop, files: Vec::new(), dirs: Vec::new() };
+        let veiled = roots.iter().map(|root| root.veiled).collect();
+        let mut new = Inside { descriptors, roots: opened, veiled, workshop, files: Vec::new(), dirs: Vec::new() };
         new.fill()?;
         enter(inside, CloneFlags::CLONE_NEWNS).or_else(at("setns back into the box"))?;
         Ok(new)
@@ -132,6 +136,7 @@ impl<'a> Inside<'a> {
             let target = match openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
                 Ok(target) => target,
                 Err(Errno::NOENT) if done == Done::Hidden => return Ok(done),
+                Err(Errno::NOENT) if self.veiled[job.root] && !lists(&dir, name) => return Ok(Done::Already),
                 Err(Errno::NOENT) => return self.absent(&dir, job, hides),
                 Err(errno) => return Err(("open", errno)),
             };
@@ -179,6 +184,22 @@ impl<'a> Inside<'a> {
             Err(errno) => Err(("mknod", errno)),
         }
     }
+}
+
+/// Where the veil judges, a name that it hides is in no listing. Elsewhere an overlay may remember that there was no such
+/// name, and yet list it.
+fn lists(dir: &OwnedFd, name: &Path) -> bool {
+    let Ok(fd) = openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
+        return true;
+    };
+    let mut buffer = vec![MaybeUninit::<u8>::uninit(); 16 * 1024];
+    let mut entries = RawDir::new(&fd, &mut buffer);
+    while let Some(entry) = entries.next() {
+        if entry.map_or(true, |entry| entry.file_name().to_bytes() == name.as_os_str().as_bytes()) {
+            return true;
+        }
+    }
+    false
 }
 
 fn is_mount(fd: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {

@@ -45,6 +45,8 @@ pub struct Root {
     pub id: Option<FileId>,
     /// It is the same directory inside, not one that an overlay shows.
     pub bound: bool,
+    /// Its names are judged at look-up, but for those in directories in which there was nothing to hide by then.
+    pub veiled: bool,
     pub hides: Hides,
 }
 

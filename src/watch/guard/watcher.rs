@@ -413,6 +413,7 @@ impl<'a> Watcher<'a> {
         let Some(fd) = self.open(*root, path) else { return };
         let watch = self.watch(*root, *state, path, fd.as_fd());
         let changed = *all || rustix::fs::fstat(&fd).is_ok_and(|stat| self.is_recent(&stat));
+        let (veiled, since) = (self.setup.roots[usize::from(*root)].veiled, self.setup.since);
         let mut buffer = vec![MaybeUninit::<u8>::uninit(); 16 * 1024];
         let mut entries = RawDir::new(&fd, &mut buffer);
         while let Some(Ok(entry)) = entries.next() {
@@ -432,11 +433,18 @@ impl<'a> Watcher<'a> {
                 | FileType::BlockDevice) => kind == FileType::Directory,
             };
             let path = join(path, name);
-            match self.judge(*root, *state, &path, is_dir) {
+            let judged = self.judge(*root, *state, &path, is_dir);
+            let touched = || {
+                let stat = statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                *all || stat.is_ok_and(|stat| changed_since(&stat, since))
+            };
+            match judged {
                 Judged::Apart | Judged::Visible(_) if !is_dir => {}
                 Judged::Apart => {}
                 Judged::Visible(state) => {
-                    self.push(Pending { root: *root, state, path: path.into(), all: *all });
+                    // What was moved here since brought older names along.
+                    let all = *all || veiled && changed && touched();
+                    self.push(Pending { root: *root, state, path: path.into(), all });
                 }
                 Judged::Hidden => {
                     let launched = self.is_known(*root, None, &path, name);
@@ -444,12 +452,8 @@ impl<'a> Watcher<'a> {
                         self.known.insert((watch, name.into()));
                     }
                     // A path that the launch did not find was moved here since, or made. One that it found and that
-                    // nobody touched is as it was.
-                    let touched = || {
-                        let stat = statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-                        *all || stat.is_ok_and(|stat| self.is_recent(&stat))
-                    };
-                    if !launched || changed && touched() {
+                    // nobody touched is as it was, and so is one that the veil can have seen.
+                    if !launched && !veiled || changed && touched() {
                         self.found(*root, watch, &path, name, true);
                     }
                 }
@@ -460,9 +464,7 @@ impl<'a> Watcher<'a> {
     /// Was it changed since the launch hid what it found? Making, renaming or linking a name sets this time of the
     /// directory and of the file, and no program can set it back.
     fn is_recent(&self, stat: &Stat) -> bool {
-        let seconds = Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
-        let changed = SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(stat.st_ctime_nsec);
-        changed + TICK >= self.setup.since
+        changed_since(stat, self.setup.since)
     }
 
     fn open(&mut self, root: u16, path: &[u8]) -> Option<OwnedFd> {
@@ -534,6 +536,12 @@ pub(super) fn holds(tree: BorrowedFd<'_>, dir: &Path, name: &OsStr) -> bool {
     open_plain(tree, or_dot(dir), flags, ResolveFlags::BENEATH)
         .and_then(|dir| statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW))
         .is_ok()
+}
+
+fn changed_since(stat: &Stat, since: SystemTime) -> bool {
+    let seconds = Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
+    let changed = SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(stat.st_ctime_nsec);
+    changed + TICK >= since
 }
 
 /// Dependency and build directories are many, and seldom hold a secret: they leave half of the user's watches to the
