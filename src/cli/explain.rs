@@ -43,6 +43,16 @@ pub(super) fn compile(
     Ok(plan)
 }
 
+/// The plan with every hidden name looked for beforehand, as a run without the veil has it.
+pub(super) fn compile_scanned(
+    policy: &mut Policy,
+    facts: &Facts,
+    command: Vec<OsString>,
+    status: Status,
+) -> Result<Plan, Failure> {
+    compile_with(false, policy, facts, command, status)
+}
+
 fn compile_with(
     veil: bool,
     policy: &mut Policy,
@@ -106,7 +116,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let links = links_outside(&resolved.policy);
     // A run with the veil looks for none of them beforehand: here the roots are walked for them.
     let scanned = (!plan.veiled().is_empty())
-        .then(|| compile_with(false, &mut resolved.policy, &resolved.facts, args.command.clone(), Status::USAGE))
+        .then(|| compile_scanned(&mut resolved.policy, &resolved.facts, args.command.clone(), Status::USAGE))
         .transpose()?;
     let hidden = scanned.as_ref().unwrap_or(&plan).hidden();
     if args.json {

@@ -1,4 +1,4 @@
-use super::explain::compile;
+use super::explain::compile_scanned;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status, out};
 use crate::policy::{Access, Decision};
@@ -26,7 +26,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let twin = args.paths.iter().any(|path| resolved.policy.may_be_second_name(path));
     if resolved.policy.without_mounts() || twin {
         // What holds there is only what a run would not be refused for; and whose name it is only a walk can tell.
-        compile(&mut resolved.policy, &resolved.facts, Vec::new(), Status::USAGE)?;
+        compile_scanned(&mut resolved.policy, &resolved.facts, Vec::new(), Status::USAGE)?;
     }
     let policy = resolved.policy;
     let access = if args.write { Access::Write } else { Access::Read };

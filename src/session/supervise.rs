@@ -276,7 +276,10 @@ impl Supervisor<'_, '_, '_, '_> {
                     attached.map_err(|errno| SuperviseError::System { doing: ANSWERING, errno })?;
                 }
                 Ok((Report::Device(_), None)) => return Err(SuperviseError::Channel(WireError::Garbled)),
-                Ok((Report::Listener, Some(listener))) => self.outside.service.listen(listener),
+                Ok((Report::Listener, Some(listener))) => {
+                    self.outside.guard.learns_from(self.outside.service.made());
+                    self.outside.service.listen(listener);
+                }
                 Ok((Report::Listener | Report::NoListener, _)) => self.outside.service.has_no_listener(),
                 Ok((Report::Started, _)) => {
                     self.started = true;

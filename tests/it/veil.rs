@@ -393,7 +393,7 @@ fn without_a_veil_names_are_whiteouts() {
     if crate::common::is_root() && has("unshare") {
         let script = "mount -t tmpfs none /dev && mknod /dev/null c 1 3 && chmod 666 /dev/null && for d in zero full random urandom tty; do touch /dev/$d; done && $AGENTBOX explain --dry-run -- true | grep notice";
         let output = place.sh(&format!("unshare -m sh -c '{script}'"));
-        output.ok().out_has("/dev/fuse").out_has("one that appears later is visible");
+        output.ok().out_has("/dev/fuse").out_has("one that appears later is hidden a moment after");
     }
 }
 

@@ -30,8 +30,17 @@ pub(super) fn survey(policy: &Policy, entry: &Entry, mounts: &[&Path], live: boo
     let hides = policy.entries_below(&entry.path).any(|other| other.kind == EntryKind::Hide);
     let mut search = Search { names: &mut names, left: SEARCHED, hit: hides };
     let (found, notices) = path::scan(&entry.path, Inside::default(), &mut search)?;
-    let veiled = search.hit || !notices.is_empty();
-    Ok(section(veiled, if veiled { Findings::default() } else { Findings { found, notices } }))
+    let others = policy.entries.iter().filter(|other| other.kind.has_names()).count() > 1;
+    let linked = others && found.iter().any(|found| found.rule.is_none());
+    let veiled = search.hit || linked || !notices.is_empty();
+    if veiled {
+        return Ok(section(true, Findings::default()));
+    }
+    let found = found.into_iter().filter_map(|found| {
+        let path::Found { path, kind, rule, link, linked } = found;
+        rule.map(|rule| path::Found { path, kind, rule, link, linked })
+    });
+    Ok(section(false, Findings { found: found.collect(), notices }))
 }
 
 /// Finds the frozen names of the root's own directory, and those of a granted `.git` there: the command is told at once
@@ -66,7 +75,8 @@ impl Frozen<'_> {
     }
 }
 
-/// Ends at the first hidden name, or once it has seen enough.
+/// Ends at the first hidden name, or once it has seen enough. A file with several names may be a second name of what
+/// another root hides.
 struct Search<'s, 'a> {
     names: &'s mut NameJudge<'a>,
     left: usize,
@@ -75,13 +85,23 @@ struct Search<'s, 'a> {
 
 impl Judge for Search<'_, '_> {
     type State = Inside;
-    type Rule = Finding;
+    /// `None` is a visible file with several names.
+    type Rule = Option<Finding>;
 
-    fn judge(&mut self, inside: Inside, path: &[u8], kind: FileType, ino: u64) -> (Verdict<Inside>, Option<Finding>) {
+    fn judge(
+        &mut self,
+        inside: Inside,
+        path: &[u8],
+        kind: FileType,
+        ino: u64,
+    ) -> (Verdict<Inside>, Option<Option<Finding>>) {
         let (verdict, rule) = self.names.judge(inside, path, kind, ino);
         self.left = self.left.saturating_sub(1);
         self.hit |= self.left == 0 || matches!(rule, Some(Finding::Hidden(_)));
-        (verdict, rule)
+        match verdict {
+            Verdict::Pass(_) if kind == FileType::RegularFile => (Verdict::IfLinked, Some(None)),
+            verdict => (verdict, rule.map(Some)),
+        }
     }
 
     fn is_done(&self) -> bool {

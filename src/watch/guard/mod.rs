@@ -12,15 +12,17 @@ mod note;
 mod process;
 mod watcher;
 
-pub use maker::{Maker, Makers, Unseen};
 pub use note::Note;
 
 use crate::path::FileId;
 use crate::policy::NameRules;
+use crate::watch::made::Made;
+use maker::Makers;
 use process::Process;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use watcher::Watcher;
 
@@ -79,17 +81,28 @@ enum Stage<'a> {
 pub struct Guard<'a> {
     stage: Stage<'a>,
     notes: Vec<Note>,
+    /// The names that the command makes, where somebody notes them.
+    made: Option<Arc<Made>>,
 }
 
 impl<'a> Guard<'a> {
     /// Guards the roots of `setup`, which is asked for when there is time, in the box with this mount namespace.
     pub fn new(setup: impl FnOnce() -> Setup<'a> + 'a, mount_namespace: OwnedFd) -> Guard<'a> {
-        Guard { stage: Stage::Waiting { setup: Box::new(setup), mount_namespace, due: None }, notes: Vec::new() }
+        Guard {
+            stage: Stage::Waiting { setup: Box::new(setup), mount_namespace, due: None },
+            notes: Vec::new(),
+            made: None,
+        }
     }
 
     /// Nothing to guard.
     pub fn none() -> Guard<'a> {
-        Guard { stage: Stage::Off, notes: Vec::new() }
+        Guard { stage: Stage::Off, notes: Vec::new(), made: None }
+    }
+
+    /// From before the command runs on all names that it makes in live roots are noted here.
+    pub fn learns_from(&mut self, made: Arc<Made>) {
+        self.made = Some(made);
     }
 
     /// The command runs.
@@ -131,7 +144,7 @@ impl<'a> Guard<'a> {
                 }
             }
             Stage::Away(process) => {
-                process.hear(&mut self.notes);
+                process.hear(&mut self.notes, self.made.as_deref());
                 if process.is_gone() {
                     self.stage = Stage::Off;
                     if !self.notes.iter().any(|note| matches!(note, Note::Off(_))) {
@@ -173,7 +186,7 @@ impl<'a> Guard<'a> {
         }
         if let Stage::Away(process) = &mut self.stage {
             process.end();
-            process.hear(&mut self.notes);
+            process.hear(&mut self.notes, self.made.as_deref());
         }
         self.notes
     }
@@ -181,7 +194,8 @@ impl<'a> Guard<'a> {
     fn begin(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Off) {
             Stage::Waiting { setup, mount_namespace, .. } => {
-                match Watcher::new(setup(), mount_namespace, Box::new(Unseen)) {
+                let makers = self.made.clone().map_or(Makers::Unseen, Makers::Seen);
+                match Watcher::new(setup(), mount_namespace, makers) {
                     Ok(watcher) => Stage::Here(Box::new(watcher)),
                     Err(why) => {
                         self.notes.push(Note::Off(why));

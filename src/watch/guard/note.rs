@@ -1,7 +1,7 @@
 //! What the guard has to tell, and how its process tells the supervisor.
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{SendFlags, send};
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -68,11 +68,9 @@ pub(super) fn tell(channel: BorrowedFd<'_>, note: &Note) -> Result<(), Errno> {
     send(channel, &out, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
 }
 
-/// The next note that waits; `None` when there is none, or no more will come.
-pub(super) fn hear(channel: BorrowedFd<'_>) -> Option<Note> {
-    let mut buffer = [0; 8 * 1024];
-    let (length, _) = recv(channel, &mut buffer, RecvFlags::DONTWAIT).ok()?;
-    let (kind, rest) = buffer[..length].split_first()?;
+/// A packet of [`tell`]'s.
+pub(super) fn read(packet: &[u8]) -> Option<Note> {
+    let (kind, rest) = packet.split_first()?;
     let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Some(match kind {
@@ -96,7 +94,7 @@ mod tests {
 
     #[test]
     fn every_note_arrives_as_sent() {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         for note in [
             Note::Hidden("/p/.env".into()),
@@ -105,8 +103,9 @@ mod tests {
             Note::Off(String::new()),
         ] {
             tell(there.as_fd(), &note).unwrap();
-            assert_eq!(hear(here.as_fd()), Some(note));
+            let mut buffer = [0; 256];
+            let (length, _) = recv(&here, &mut buffer, RecvFlags::DONTWAIT).unwrap();
+            assert_eq!(read(&buffer[..length]), Some(note));
         }
-        assert_eq!(hear(here.as_fd()), None);
     }
 }

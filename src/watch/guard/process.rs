@@ -1,12 +1,14 @@
 //! The guard's own process: how it is forked and ended, and what it does in between.
 
 use super::inside::{Done, Inside};
+use super::maker::{Makers, QUESTION, answer};
 use super::note::{self, Note};
 use super::watcher::{Job, Reach, Watcher};
 use crate::sys::{self, Child};
+use crate::watch::made::Made;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use rustix::process::{
     DumpableBehavior, Signal, WaitId, WaitIdOptions, pidfd_send_signal, set_dumpable_behavior,
     set_parent_process_death_signal, setpgid, waitid,
@@ -57,9 +59,14 @@ impl Process {
         self.channel.as_fd()
     }
 
-    pub fn hear(&self, notes: &mut Vec<Note>) {
-        while let Some(note) = note::hear(self.channel.as_fd()) {
-            notes.push(note);
+    /// Takes what it tells, and answers what it asks.
+    pub fn hear(&self, notes: &mut Vec<Note>, made: Option<&Made>) {
+        let mut buffer = [0; 8 * 1024];
+        while let Ok((length @ 1.., _)) = recv(&self.channel, &mut buffer, RecvFlags::DONTWAIT) {
+            match &buffer[..length] {
+                [QUESTION, question @ ..] => answer(&self.channel, question, made),
+                told => notes.extend(note::read(told)),
+            }
         }
     }
 
@@ -95,6 +102,10 @@ fn guard(mut watcher: Box<Watcher<'_>>, channel: BorrowedFd<'_>) -> Infallible {
     // A supervisor that cannot be told is dead or has enough to read.
     let say = |note: &Note| note::tell(channel, note).ok();
     let descriptors = Rc::clone(watcher.descriptors());
+    if let Makers::Seen(_) = &watcher.makers {
+        // What was noted until now is known here, but not what comes.
+        watcher.makers = channel.try_clone_to_owned().map_or(Makers::Unseen, |channel| Makers::Asked(channel, 0));
+    }
     let failure = match settle(channel) {
         Ok(()) => match Inside::enter(&descriptors, &watcher.setup().roots) {
             // Again: a change of credentials clears the death signal (prctl(2)).

@@ -96,7 +96,7 @@ enum Judged {
 
 pub(super) struct Watcher<'a> {
     setup: Setup<'a>,
-    makers: Box<dyn Makers>,
+    pub makers: Makers,
     descriptors: Rc<Descriptors>,
     pub reach: Reach,
     dirs: HashMap<i32, Watched>,
@@ -146,7 +146,7 @@ pub(super) fn or_dot(path: &Path) -> &Path {
 
 impl<'a> Watcher<'a> {
     /// Opens the roots. Nothing is watched before the first step.
-    pub fn new(setup: Setup<'a>, mount_namespace: OwnedFd, makers: Box<dyn Makers>) -> Result<Watcher<'a>, String> {
+    pub fn new(setup: Setup<'a>, mount_namespace: OwnedFd, makers: Makers) -> Result<Watcher<'a>, String> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(|errno| match errno {
             Errno::MFILE => "no more inotify instances (raise the sysctl fs.inotify.max_user_instances)".to_owned(),
             errno => format!("inotify_init1: {errno}"),
@@ -386,14 +386,15 @@ impl<'a> Watcher<'a> {
             // Nothing inside can make a name there.
             Hides::Mask { writable: false } => {}
             Hides::Mask { writable: true } => {
-                // What was hidden once is not the command's.
-                if !self.is_known(root, watch, path, name.as_bytes()) {
-                    let at = self.setup.roots[index].path.join(&dir);
-                    match self.makers.maker(&at, name) {
-                        Maker::Host => {}
-                        Maker::Unknown if older => unsure = true,
-                        Maker::Unknown | Maker::Command => return,
-                    }
+                // What was hidden once, in this very directory, is not the command's.
+                let known = watch.is_some_and(|watch| self.known.contains(&(watch, name.as_bytes().into())));
+                let at = self.setup.roots[index].path.join(&dir).join(name);
+                match if known { Maker::Host } else { self.makers.maker(&at) } {
+                    Maker::Host => {}
+                    Maker::Command => return,
+                    Maker::Unknown if launched => {}
+                    Maker::Unknown if older => unsure = true,
+                    Maker::Unknown => return,
                 }
             }
             // A whiteout from the launch hangs on the name. What lies in the layer the command made, or is hidden.
