@@ -217,7 +217,7 @@ fn planted_names() {
     let script = "set -e; mkdir -p n/.husky deep/er .vscode .github/workflows; echo t >.envrc; echo t >.vscode/tasks.json; \
         echo t >.github/workflows/new.yml; echo t >n/.husky/pre-commit; echo t >deep/er/Jenkinsfile; echo t >plain; \
         ln -s plain mise.toml; mkdir -p made/.git/hooks; echo t >made/.git/hooks/pre-commit; echo t >.bazelrc; \
-        mkdir -p node_modules/x; echo t >node_modules/x/.npmrc; mv sub gone; mkdir -p sub/.circleci; echo t >sub/.circleci/x";
+        mkdir -p node_modules/x; echo t >node_modules/x/.npmrc; mv sub gone; mkdir -p sub/.github/workflows; echo t >sub/.github/workflows/x";
     let planted = [
         ".bazelrc",
         ".envrc",
@@ -227,7 +227,7 @@ fn planted_names() {
         "made/.git",
         "mise.toml",
         "n/.husky",
-        "sub/.circleci",
+        "sub/.github/workflows",
     ];
     for mode in MODES {
         let place = Place::new();
@@ -235,9 +235,11 @@ fn planted_names() {
         place.write("p/old/.husky/pre-commit", "sentinel\n");
         place.write("p/sub/x", "sentinel\n");
         if mode == "--live" {
-            place.write("p/sub/.circleci/x", "sentinel\n");
+            place.write("p/sub/.github/workflows/x", "sentinel\n");
         }
-        std::thread::sleep(std::time::Duration::from_millis(50)); // older than the launch by the clock of file times
+        // Older than the launch by the clock of file times.
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(50));
+        pause();
         let (p, report) = (place.text("p"), place.text("out/r.json"));
         let output = place.run(&[mode, "--rw", &p, "--report", &report], &["bash", "-c", script]);
         output.ok();
@@ -256,6 +258,7 @@ fn planted_names() {
             };
             output.err_has(&line);
         }
+        pause();
         let few =
             place.run(&[mode, "--rw", &p, "--grant", ".bazelrc:rw"], &["sh", "-c", "echo u >.bazelrc; echo u >plain"]);
         few.ok().err_lacks("the host obeys");
