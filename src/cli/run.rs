@@ -3,7 +3,7 @@ use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
 use crate::enforce::{Injected, Surroundings};
-use crate::policy::{Access, Policy, sweep};
+use crate::policy::{Access, Layer, Policy, sweep};
 use crate::profile::{DiffStyle, Mode};
 use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
@@ -105,7 +105,11 @@ fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
     };
     report.planted =
         disarm(policy).into_iter().map(|(pointer, aside)| (pointer, moved_aside(aside.as_deref()))).collect();
-    report.planted.extend(sweep(policy, &resolved.facts.mounts, since));
+    // Who changed nothing planted nothing, and the roots need no second walk.
+    let seen = !policy.degraded.contains(&Layer::Backup);
+    if !(seen && finished.kept.nothing_changed()) {
+        report.planted.extend(sweep(policy, &resolved.facts.mounts, since));
+    }
     settle(args, policy, finished, status, &mut report);
     if let Some(file) = report_file {
         write_report(file, &report);

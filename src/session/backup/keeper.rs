@@ -80,6 +80,13 @@ pub struct Kept {
     pub off: Option<String>,
 }
 
+impl Kept {
+    /// Nothing in a live root was changed by name: the service was told of no such call.
+    pub fn nothing_changed(&self) -> bool {
+        self.nothing && self.off.is_none() && self.lost.is_empty() && self.left_out == 0
+    }
+}
+
 /// The session of a run that has changed something.
 #[derive(Debug)]
 struct Open {
