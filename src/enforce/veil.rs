@@ -1,4 +1,4 @@
-//! The veil's mount: a FUSE file system whose server is the supervisor.
+//! The veil's mount: a FUSE file system whose server is a process of the supervisor's.
 
 use super::mount::{MountError, attach, call, new_file_system};
 use super::wire::{self, Tree, Wait};

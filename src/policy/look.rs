@@ -56,6 +56,11 @@ impl<'a> Looker<'a> {
             && !self.policy.entries_below(&entry.path).any(|other| other.kind != EntryKind::Hide)
     }
 
+    /// Does the command line grant this very name? Then the user asked for it, whatever else it is a name of.
+    pub fn is_asked_for(&mut self, path: &[u8]) -> bool {
+        self.policy.names.is_asked_for(path, self.root.as_os_str().len(), &mut self.scratch)
+    }
+
     /// Does the policy hide a path below? One that does not exist now is hidden when it comes: the way there must be
     /// judged.
     pub fn is_way_to_hidden(&self, dir: &Path) -> bool {

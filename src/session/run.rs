@@ -4,20 +4,18 @@ use super::backup::{Kept, Rules, Service, Start};
 use super::changes::{self, ChangesError};
 use super::guard;
 use super::signals::Signals;
-use super::supervise::{Outcome, Outside, SuperviseError, Trees, Watched, supervise};
+use super::supervise::{Outcome, Outside, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
 use super::{Counts, Layer, LayerChanges, NewSession, Note, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::{IdMap, NOBODY, Plan};
 use crate::policy::{Mode, Policy};
-use crate::watch::fuse::Server;
 use crate::watch::guard::Guard;
-use crate::watch::veil::{HiddenRead, Ids, Reads, Veil};
-use std::cell::{OnceCell, RefCell};
+use crate::watch::veil::{self, HiddenRead, Ids, Veil};
+use std::cell::OnceCell;
 use std::fmt;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -206,39 +204,35 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded
     };
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
-    let reads = Rc::new(RefCell::new(Reads::default()));
-    let mut trees = trees(settings, &reads);
+    let mut veil = veil_of(settings);
     let outcome = supervise(
         &watched,
         &signals,
         terminal,
         settings.plan.time_limit,
-        Outside { guard: &mut guard, service: &mut service, trees: &mut trees },
+        Outside { guard: &mut guard, service: &mut service, veil: &mut veil },
     );
-    drop(trees);
     // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
     let kept = service.finish();
     let outcome = outcome.map_err(RunError::Supervise)?;
     // Before the layers are read: its process holds the box's mounts.
     let notes = guard.end();
+    let hidden_reads = veil.end();
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    let hidden_reads = Rc::into_inner(reads).map_or(Vec::new(), |reads| reads.into_inner().into_list());
     Ok(BoxEnded { outcome, reached, notes, hidden_reads, kept })
 }
 
-/// What is served to the box; nothing is asked before pid 1 has handed a connection out.
-fn trees<'a>(settings: &Settings<'a>, reads: &Rc<RefCell<Reads>>) -> Trees<'a> {
-    let mut server = Server::default();
+/// Nothing is asked before pid 1 has handed a connection out.
+fn veil_of<'a>(settings: &Settings<'a>) -> veil::Service<'a> {
     let ids = match settings.plan.isolate.ids {
         IdMap::All { swapped: true, .. } => Ids::Swapped(NOBODY),
         IdMap::All { swapped: false, .. } | IdMap::Own { .. } | IdMap::Kept => Ids::Same,
     };
-    let veil = server.add(Veil::new(settings.policy, settings.plan.veiled(), ids, Rc::clone(reads)));
-    Trees { server, veil }
+    veil::Service::new(Veil::new(settings.policy, settings.plan.veiled(), ids))
 }
 
 /// What the notification service needs, put together when the first change comes.

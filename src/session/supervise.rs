@@ -9,8 +9,8 @@ use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
 use crate::enforce::wire::{self, Ended, Failure, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys;
-use crate::watch::fuse::Server;
 use crate::watch::guard::Guard;
+use crate::watch::veil;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
@@ -45,8 +45,8 @@ pub struct Outside<'a, 'b, 'c, 'd> {
     pub guard: &'a mut Guard<'b>,
     /// Told of calls that change files.
     pub service: &'a mut Service<'c>,
-    /// Asked by the box's own file systems.
-    pub trees: &'a mut Trees<'d>,
+    /// Judges names that are looked up.
+    pub veil: &'a mut veil::Service<'d>,
 }
 
 /// How the run went.
@@ -148,15 +148,6 @@ pub fn supervise(
     Ok(Outcome::Ended { ended, timed_out, duration: began.elapsed() })
 }
 
-/// The file systems of the box that are served from here.
-pub struct Trees<'a> {
-    pub server: Server<'a>,
-    /// The veil's number in it.
-    pub veil: u8,
-}
-
-const ANSWERING: &str = "answering the look-ups of the box";
-
 enum Last {
     Failed(Failure),
     Ended(Ended),
@@ -191,20 +182,24 @@ impl Supervisor<'_, '_, '_, '_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
         let mut channel_open = true;
+        let mut veil_open = true;
         let mut waits_long = false;
         loop {
             let end = self.watched.pidfd.as_fd();
             // What is not there is one that is asked for nothing new.
             let guard = self.outside.guard.fd().unwrap_or(end);
             let calls = self.outside.service.waiting().unwrap_or(end);
+            let reads = self.outside.veil.channel().filter(|_| veil_open).unwrap_or(end);
+            let mut ready = [
+                PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(end, PollFlags::IN),
+                PollFd::from_borrowed_fd(guard, PollFlags::IN),
+                PollFd::from_borrowed_fd(calls, PollFlags::IN),
+                PollFd::from_borrowed_fd(reads, PollFlags::IN),
+                PollFd::new(&self.watched.channel, PollFlags::IN),
+            ];
             // A channel that is closed is always ready: not to be asked again.
-            let channel = channel_open.then_some(&self.watched.channel);
-            let mut ready: Vec<PollFd<'_>> = [self.signals.fd(), end, guard, calls]
-                .into_iter()
-                .chain(channel.map(AsFd::as_fd))
-                .chain(self.outside.trees.server.descriptors())
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-                .collect();
+            let asked = if channel_open { 6 } else { 5 };
             let mut time = self.limit.left();
             let guard_waits = self.outside.guard.wait();
             if let Some(wait) = guard_waits {
@@ -212,7 +207,7 @@ impl Supervisor<'_, '_, '_, '_> {
             } else if !waits_long {
                 time = Some(sooner(time, sys::SHORT_WAIT));
             }
-            match poll(&mut ready, time.as_ref()) {
+            match poll(&mut ready[..asked], time.as_ref()) {
                 Ok(0) if !waits_long && guard_waits.is_none() => {
                     // Not before: a short command's launcher would fetch its code again at once.
                     waits_long = true;
@@ -221,15 +216,9 @@ impl Supervisor<'_, '_, '_, '_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
-            let mut woke = ready.iter().map(|fd| !fd.revents().is_empty());
-            let [signals, end, _, calls] = std::array::from_fn(|_| woke.next() == Some(true));
-            let reports = channel_open && woke.next() == Some(true);
-            let lookups = woke.any(|woke| woke);
-            drop(ready);
-            // First, for somebody inside waits for it.
-            if lookups {
-                let answered = self.outside.trees.server.answer();
-                answered.map_err(|errno| SuperviseError::System { doing: ANSWERING, errno })?;
+            let [signals, end, _, calls, reads, reports] = ready.map(|fd| !fd.revents().is_empty());
+            if reads && veil_open {
+                veil_open = self.outside.veil.hear();
             }
             if calls {
                 self.outside.service.serve().map_err(SuperviseError::Service)?;
@@ -271,9 +260,8 @@ impl Supervisor<'_, '_, '_, '_> {
         loop {
             match wire::receive_report(self.watched.channel.as_fd(), Wait::No) {
                 Ok((Report::Device(wire::Tree::Veil), Some(device))) => {
-                    let trees = &mut *self.outside.trees;
-                    let attached = trees.server.attach(trees.veil, device);
-                    attached.map_err(|errno| SuperviseError::System { doing: ANSWERING, errno })?;
+                    let serving = self.outside.veil.serve(device);
+                    serving.map_err(|errno| SuperviseError::System { doing: "starting the veil's process", errno })?;
                 }
                 Ok((Report::Device(_), None)) => return Err(SuperviseError::Channel(WireError::Garbled)),
                 Ok((Report::Listener, Some(listener))) => {

@@ -442,11 +442,35 @@ fn names_that_appear_in_a_dry_run_are_hidden_and_no_changes() {
     assert!(!diff.stdout.contains("prod.key") && !diff.stdout.contains("moved"), "{diff}");
 }
 
-/// In a live root nobody can tell the command's new names from the host's: both stay visible, as the docs say.
+/// In a live root the notification service tells whose a new name is: the command's stay visible to it, also where it
+/// moved them, and the host's are hidden, wherever they came in.
 #[test]
-fn new_names_in_a_live_root_stay_visible() {
+fn new_names_in_a_live_root_are_hidden() {
     let place = project();
     let mut run = Run::shell(&place, &["--live"]);
+    assert_eq!(run.ask("echo mine >own.key && cat own.key"), "mine");
+    rename_over(&place.path("p"), "secret again");
+    run.hides(".env");
+    put(&place.path("p/host.key"), "of the host");
+    run.hides("host.key");
+    place.write("away/in/.env", "secret");
+    rename(place.path("away"), place.path("p/came")).unwrap();
+    run.hides("came/in/.env");
+    let made =
+        "mkdir new && echo mine >new/.env && mv new newer && mv own.key its.key && echo old >x && mv x moved.key";
+    run.ask(made);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(run.ask("cat its.key newer/.env moved.key"), "mine\nmine\nold");
+    let (status, errors) = run.end();
+    assert_eq!(status, 0, "{errors}");
+    assert_eq!(place.read("p/host.key"), "of the host");
+}
+
+/// Without it nobody can tell the command's new names from the host's: both stay visible, as the docs say.
+#[test]
+fn new_names_in_a_live_root_stay_visible_where_nobody_saw_them_made() {
+    let place = project();
+    let mut run = Run::shell(&place, &["--live", "--degraded", "backup"]);
     assert_eq!(run.ask("echo mine >own.key && cat own.key"), "mine");
     rename_over(&place.path("p"), "secret again");
     run.hides(".env");

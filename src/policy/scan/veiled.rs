@@ -100,7 +100,9 @@ impl Judge for Search<'_, '_> {
         self.hit |= self.left == 0 || matches!(rule, Some(Finding::Hidden(_)));
         match verdict {
             Verdict::Pass(_) if kind == FileType::RegularFile => (Verdict::IfLinked, Some(None)),
-            verdict => (verdict, rule.map(Some)),
+            Verdict::Pass(_) | Verdict::Report(_) | Verdict::Stop | Verdict::IfLinked | Verdict::Skip => {
+                (verdict, rule.map(Some))
+            }
         }
     }
 

@@ -1,5 +1,5 @@
 //! A FUSE server for small trees without files: one server, a connection for each tree, no thread. It answers from the
-//! supervisor's loop, from the moment a connection's descriptor arrives, while pid 1 is still mounting.
+//! moment a connection's descriptor arrives, while pid 1 is still mounting.
 //!
 //! Written by hand, for what is needed is a dozen requests and no data: the crates for it start threads of their own and
 //! bring a read buffer of megabytes for every connection, where a launch of two milliseconds has no room for either.

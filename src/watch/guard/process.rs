@@ -4,18 +4,15 @@ use super::inside::{Done, Inside};
 use super::maker::{Makers, QUESTION, answer};
 use super::note::{self, Note};
 use super::watcher::{Job, Reach, Watcher};
-use crate::sys::{self, Child};
+use crate::sys;
+use crate::watch::helper::{self, Helper};
 use crate::watch::made::Made;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
-use rustix::process::{
-    DumpableBehavior, Signal, WaitId, WaitIdOptions, pidfd_send_signal, set_dumpable_behavior,
-    set_parent_process_death_signal, setpgid, waitid,
-};
+use rustix::net::{RecvFlags, recv};
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,71 +27,40 @@ const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// The process, as the supervisor holds it. Ended when dropped.
 #[derive(Debug)]
-pub(super) struct Process {
-    pidfd: OwnedFd,
-    channel: OwnedFd,
-    reaped: bool,
-}
+pub(super) struct Process(Helper);
 
 impl Process {
     /// Forks the process, which takes the watches and what is to be done along. The caller must have a single thread,
     /// and must be the one that stays.
     pub fn fork(watcher: Box<Watcher<'_>>) -> Result<Process, Errno> {
-        let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        match sys::fork_with_pidfd()? {
-            Child::Outside { pidfd, .. } => Ok(Process { pidfd, channel: here, reaped: false }),
-            Child::Inside => {
-                let descriptors = Rc::clone(watcher.descriptors());
-                let mut kept = vec![there.as_fd(), descriptors.inotify.as_fd(), descriptors.mount_namespace.as_fd()];
-                kept.extend(descriptors.hosts.iter().map(AsFd::as_fd));
-                kept.extend(descriptors.uppers.iter().flatten().map(AsFd::as_fd));
-                // The supervisor's end among them: or its death would not show. And what the launcher writes to, or a
-                // reader of it would wait for this process.
-                sys::close_all_but(&kept, || guard(watcher, there.as_fd()))
-            }
-        }
+        let descriptors = Rc::clone(watcher.descriptors());
+        let mut kept = vec![descriptors.inotify.as_fd(), descriptors.mount_namespace.as_fd()];
+        kept.extend(descriptors.hosts.iter().map(AsFd::as_fd));
+        kept.extend(descriptors.uppers.iter().flatten().map(AsFd::as_fd));
+        Helper::fork(&kept, |channel| guard(watcher, channel)).map(Process)
     }
 
     pub fn channel(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.0.channel()
     }
 
     /// Takes what it tells, and answers what it asks.
     pub fn hear(&self, notes: &mut Vec<Note>, made: Option<&Made>) {
         let mut buffer = [0; 8 * 1024];
-        while let Ok((length @ 1.., _)) = recv(&self.channel, &mut buffer, RecvFlags::DONTWAIT) {
+        while let Ok((length @ 1.., _)) = recv(self.channel(), &mut buffer, RecvFlags::DONTWAIT) {
             match &buffer[..length] {
-                [QUESTION, question @ ..] => answer(&self.channel, question, made),
+                [QUESTION, question @ ..] => answer(self.channel(), question, made),
                 told => notes.extend(note::read(told)),
             }
         }
     }
 
-    /// Did it end by itself? The channel tells, before the process is gone altogether.
     pub fn is_gone(&self) -> bool {
-        has_hung_up(self.channel.as_fd())
+        self.0.is_gone()
     }
 
-    /// Ends it, and waits until it holds nothing of the box any more.
     pub fn end(&mut self) {
-        if !self.reaped {
-            // It fails for a process that has just ended by itself.
-            pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
-            while matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
-            self.reaped = true;
-        }
-    }
-}
-
-fn has_hung_up(channel: BorrowedFd<'_>) -> bool {
-    let mut ready = [PollFd::new(&channel, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut ready, Some(&now)).is_ok() && ready[0].revents().contains(PollFlags::HUP)
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
+        self.0.end();
     }
 }
 
@@ -121,18 +87,11 @@ fn guard(mut watcher: Box<Watcher<'_>>, channel: BorrowedFd<'_>) -> Infallible {
     sys::exit_now(1)
 }
 
-/// Ties this process to the supervisor, out of reach of all others, and out of the launcher's job: a stop of that must
-/// not stop the guard. The death signal comes first and the look at the parent second.
 fn settle(channel: BorrowedFd<'_>) -> Result<(), Errno> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    if has_hung_up(channel) {
-        sys::exit_now(0);
-    }
-    rustix::thread::set_name(c"agentbox-guard")?;
+    helper::settle(channel, c"agentbox-guard")?;
     // A kernel that knows no turns has longer windows.
     sys::short_turns(TURN).ok();
-    setpgid(None, None)
+    Ok(())
 }
 
 /// Until it is killed. Returns what made it give up.

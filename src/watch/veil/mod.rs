@@ -9,23 +9,25 @@
 //! Nothing is walked before the launch. It reads the host's tree alone, and never fails open: what it cannot look at is
 //! absent.
 
+mod process;
 mod reads;
 
-pub use reads::{HiddenRead, Reads, Why};
+pub use process::Service;
+pub use reads::{HiddenRead, Why};
+
+use reads::Seen;
 
 use super::fuse::{Attributes, Caller, Entry, Life, Listed, Node, ROOT, Statistics, Tree};
 use crate::path::{FileId, open_plain};
 use crate::policy::{Index, Inside, Links, Look, Looker, Policy};
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// All whiteouts are one node: nothing asks which, and a command that looks up a million hidden names costs nothing.
@@ -56,7 +58,7 @@ pub struct Veil<'a> {
     directories: Vec<Directory>,
     nodes: HashMap<PathBuf, Node>,
     ids: Ids,
-    reads: Rc<RefCell<Reads>>,
+    seen: Seen,
 }
 
 struct Root<'a> {
@@ -85,7 +87,7 @@ struct Directory {
 impl<'a> Veil<'a> {
     /// A veil for these roots, with one connection for all: its top directory is the first root's, and holds besides one
     /// for each of the others.
-    pub fn new(policy: &'a Policy, roots: &'a [PathBuf], ids: Ids, reads: Rc<RefCell<Reads>>) -> Veil<'a> {
+    pub fn new(policy: &'a Policy, roots: &'a [PathBuf], ids: Ids) -> Veil<'a> {
         let root = |path: &'a PathBuf| Root { path, looker: Looker::new(policy, path), index: Index::default() };
         let first = roots.first().map(|path| Directory {
             root: 0,
@@ -99,7 +101,7 @@ impl<'a> Veil<'a> {
             walked: None,
             directories: first.into_iter().collect(),
             ids,
-            reads,
+            seen: Seen::default(),
         }
     }
 
@@ -148,12 +150,12 @@ impl<'a> Veil<'a> {
                     Ok(false) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Entry::Absent,
                     Ok(true) => self.serve(number, path, below, &found),
                     Err(_) => {
-                        self.reads.borrow_mut().denied(path, true, Why::Unsearchable, caller);
+                        self.seen.denied(path, true, Why::Unsearchable, caller);
                         hidden(Life::Once)
                     }
                 },
-                Ok(found) if self.is_second_name(&found) => {
-                    self.reads.borrow_mut().denied(path, false, Why::SecondName, caller);
+                Ok(found) if self.is_second_name(&found) && !self.is_asked_for(number, &path) => {
+                    self.seen.denied(path, false, Why::SecondName, caller);
                     hidden(Life::Once)
                 }
                 Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Entry::Absent,
@@ -193,6 +195,10 @@ impl<'a> Veil<'a> {
         }
     }
 
+    fn is_asked_for(&mut self, root: usize, path: &Path) -> bool {
+        self.roots[root].looker.is_asked_for(path.as_os_str().as_bytes())
+    }
+
     /// Is this another name of a hidden file?
     fn is_second_name(&mut self, found: &Stat) -> bool {
         if !is(found, FileType::RegularFile) || found.st_nlink < 2 {
@@ -206,13 +212,13 @@ impl<'a> Veil<'a> {
         }
     }
 
-    fn denied(&self, caller: Caller, path: PathBuf) -> Entry {
+    fn denied(&mut self, caller: Caller, path: PathBuf) -> Entry {
         if let Some(names) = caller.listing {
             return hidden(if names > TOLD_OF_A_LISTING { Life::Run } else { Life::Once });
         }
         // What is not there would not have been read without the veil either.
         if let Ok(found) = stat(&path) {
-            self.reads.borrow_mut().denied(path, is(&found, FileType::Directory), Why::Policy, caller);
+            self.seen.denied(path, is(&found, FileType::Directory), Why::Policy, caller);
         }
         hidden(Life::Once)
     }
