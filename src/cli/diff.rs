@@ -1,7 +1,7 @@
 use super::{Env, Failure, Status, out, review};
 use crate::path::{lexical, resolve};
 use crate::session::diff::{Format, Style, render};
-use crate::session::{LayerChanges, State, changes, judge};
+use crate::session::{LayerChanges, changes, judge};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -33,14 +33,7 @@ pub struct Args {
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let (_, stored) = review::find(env, args.session.as_deref())?;
-    let Some(record) = &stored.record else {
-        let why = match &stored.state {
-            State::Broken(why) => why.as_str(),
-            State::Running | State::Finished | State::Interrupted => "its record cannot be read yet",
-        };
-        let error = anyhow::anyhow!("session {}: {why}", stored.id);
-        return Err(Failure::new(Status::USAGE, error).hint(format!("agentbox discard {} deletes it", stored.id)));
-    };
+    let record = review::record(&stored)?;
     let hidden = judge(&record.policy);
     let wanted = wanted(args, env)?;
     let mut layers = Vec::new();

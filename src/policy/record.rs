@@ -1,7 +1,7 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
 use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
-use super::{EntryKind, Policy};
+use super::{DiffStyle, Entry, EntryKind, HomeMode, Limits, Mode, NetMode, Policy, Ports};
 use crate::path::pattern::PatternError;
 use crate::profile::Origin;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,50 @@ use std::path::{Path, PathBuf};
 /// Borrowed from the policy when it is written: a launch waits for it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// Entries with name rules, and hidden paths: bytes, for a path need not be UTF-8.
-    roots: Vec<(Cow<'a, [u8]>, bool)>,
+    /// Bytes, for a path need not be UTF-8.
+    places: Vec<(Cow<'a, [u8]>, Place)>,
     rules: Vec<Group<'a>>,
     build_dirs: Cow<'a, [String]>,
+}
+
+/// What of an entry's kind an apply has to know: where it may write, and where a symlink may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Place {
+    Rw,
+    Ro,
+    Scratch,
+    System,
+    Hide,
+}
+
+impl Place {
+    fn of(kind: &EntryKind) -> Option<Place> {
+        match kind {
+            EntryKind::Rw => Some(Place::Rw),
+            EntryKind::Ro => Some(Place::Ro),
+            EntryKind::Scratch => Some(Place::Scratch),
+            EntryKind::System => Some(Place::System),
+            EntryKind::Hide => Some(Place::Hide),
+            // The box's own, and gone with it.
+            EntryKind::Made(_)
+            | EntryKind::Private(_)
+            | EntryKind::EmptyHome
+            | EntryKind::Proc
+            | EntryKind::Dev
+            | EntryKind::Socket => None,
+        }
+    }
+
+    fn kind(self) -> EntryKind {
+        match self {
+            Place::Rw => EntryKind::Rw,
+            Place::Ro => EntryKind::Ro,
+            Place::Scratch => EntryKind::Scratch,
+            Place::System => EntryKind::System,
+            Place::Hide => EntryKind::Hide,
+        }
+    }
 }
 
 /// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
@@ -86,12 +126,11 @@ impl<'a> Group<'a> {
 }
 
 impl Policy {
-    pub fn record(&self) -> Record<'_> {
-        let kept = self.entries.iter().filter(|entry| entry.kind.has_names() || entry.kind == EntryKind::Hide);
+    pub fn record<'a>(&'a self) -> Record<'a> {
+        let place =
+            |entry: &'a Entry| Some((Cow::Borrowed(entry.path.as_os_str().as_bytes()), Place::of(&entry.kind)?));
         Record {
-            roots: kept
-                .map(|entry| (entry.path.as_os_str().as_bytes().into(), entry.kind == EntryKind::Hide))
-                .collect(),
+            places: self.entries.iter().filter_map(place).collect(),
             rules: Group::list(&self.names.rules),
             build_dirs: Cow::Borrowed(&self.names.build_dirs),
         }
@@ -100,8 +139,7 @@ impl Policy {
 
 /// Judges names by a record.
 pub struct RecordJudge {
-    roots: Vec<(PathBuf, bool)>,
-    names: NameRules,
+    policy: Policy,
     scratch: RefCell<Scratch>,
 }
 
@@ -109,24 +147,64 @@ impl Record<'_> {
     /// # Errors
     /// A pattern that does not compile: the record was changed by hand.
     pub fn judge(self) -> Result<RecordJudge, PatternError> {
-        let path = |path: Cow<'_, [u8]>| PathBuf::from(OsString::from_vec(path.into_owned()));
-        let roots = self.roots.into_iter().map(|(at, hide)| (path(at), hide)).collect();
+        Ok(RecordJudge { policy: self.policy()?, scratch: RefCell::new(Scratch::default()) })
+    }
+
+    /// The policy as far as it was written down: what [`Policy::decide`] needs for paths of the host. What was the box's
+    /// own is gone with it, so nothing leads there any more.
+    ///
+    /// # Errors
+    /// As [`Record::judge`].
+    pub fn policy(self) -> Result<Policy, PatternError> {
         let rules = self.rules.into_iter().flat_map(Group::rules).collect();
         let names = NameRules::new(rules, self.build_dirs.into_owned())?;
-        Ok(RecordJudge { roots, names, scratch: RefCell::new(Scratch::default()) })
+        let entry = |(path, place): (Cow<'_, [u8]>, Place)| Entry {
+            path: PathBuf::from(OsString::from_vec(path.into_owned())),
+            kind: place.kind(),
+            origin: Origin::BuiltIn("the session's policy".to_owned()),
+            why: None,
+            file: None,
+            id: None,
+        };
+        let mut entries: Vec<Entry> = self.places.into_iter().map(entry).collect();
+        // They were written in this order, but a record is a file.
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Policy {
+            profiles: Vec::new(),
+            mode: Mode::DryRun,
+            diff: DiffStyle::None,
+            entries,
+            pins: Vec::new(),
+            links: Vec::new(),
+            names,
+            net: NetMode::None,
+            ports: Ports::default(),
+            environment: Vec::new(),
+            limits: Limits::default_on(0),
+            home: PathBuf::new(),
+            home_mode: HomeMode::Private,
+            cwd: PathBuf::from("/"),
+            nested: false,
+            degraded: Vec::new(),
+            tmp: None,
+            fds: Vec::new(),
+            notices: Vec::new(),
+            dropped_path: Vec::new(),
+            granted: Vec::new(),
+            hidden_for_this_run: Vec::new(),
+        })
     }
 }
 
 impl RecordJudge {
     /// Was the absolute host path invisible to the command?
     pub fn hides(&self, path: &Path, dir: bool) -> bool {
-        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
-        let Some((root, hide)) = at.max_by_key(|(root, _)| root.as_os_str().len()) else { return false };
-        if *hide {
-            return true;
+        let Some(entry) = self.policy.entry_at(path) else { return false };
+        if !entry.kind.has_names() {
+            return entry.kind == EntryKind::Hide;
         }
-        let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
-        let hidden = self.names.along(bytes, root_len, dir, &mut self.scratch.borrow_mut(), |verdict, _, _| {
+        let (root_len, bytes) = (entry.path.as_os_str().len(), path.as_os_str().as_bytes());
+        let hidden = self.policy.names.along(bytes, root_len, dir, &mut self.scratch.borrow_mut(), |verdict, _, _| {
             if matches!(verdict, NameVerdict::Hidden(_)) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         hidden.is_some()

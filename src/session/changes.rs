@@ -123,6 +123,9 @@ pub struct LayerChanges {
     pub refused: Vec<Remark>,
     /// What is no change of content, mode or kind, yet worth a line: attributes, owners.
     pub notes: Vec<Remark>,
+    /// Names of both trees with the same content and mode: their times, owners and attributes may differ, which a diff
+    /// does not show and an apply carries over.
+    pub quiet: Vec<PathBuf>,
 }
 
 impl LayerChanges {
@@ -137,6 +140,7 @@ impl LayerChanges {
         self.kept.retain(|path| keep(&root.join(path)));
         self.refused.retain(|remark| keep(&root.join(&remark.path)));
         self.notes.retain(|remark| keep(&root.join(&remark.path)));
+        self.quiet.retain(|path| keep(&root.join(path)));
     }
 }
 
@@ -180,5 +184,6 @@ pub fn read(layer: &Layer, hidden: Hidden<'_>) -> Result<LayerChanges, ChangesEr
         kept: found.kept,
         refused: found.refused,
         notes: found.notes,
+        quiet: found.quiet,
     })
 }

@@ -15,6 +15,7 @@ pub mod quote;
 mod record;
 mod remove;
 pub mod run;
+pub mod settle;
 pub mod signals;
 mod stat;
 mod store;
@@ -38,6 +39,12 @@ use std::path::Path;
 
 /// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
 pub type Judge = Box<dyn Fn(&Path, bool) -> bool>;
+
+/// The policy of a session's run, as far as its record has it; `None` where it cannot be read, and then nothing may be
+/// applied by it.
+pub fn policy(policy: &RawValue) -> Option<crate::policy::Policy> {
+    serde_json::from_str::<crate::policy::Record<'_>>(policy.get()).ok()?.policy().ok()
+}
 
 /// Judges hidden names as the session's run did, from the policy in its record. A record without a policy that can be
 /// read (changed by hand, or of another version) hides nothing: its diff then shows more, never less.

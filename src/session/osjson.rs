@@ -33,3 +33,21 @@ pub fn deserialize<'de, T: From<OsString>, D: Deserializer<'de>>(from: D) -> Res
     let list: Option<Vec<T>> = values.into_iter().map(|value| back(value).map(T::from)).collect();
     list.ok_or_else(|| D::Error::custom("neither a string nor {\"bytes\": [..]}"))
 }
+
+/// The same for a single `PathBuf` or `OsString`.
+pub mod one {
+    use super::{back, value};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_json::Value;
+    use std::ffi::{OsStr, OsString};
+
+    pub fn serialize<T: AsRef<OsStr>, S: Serializer>(text: &T, to: S) -> Result<S::Ok, S::Error> {
+        value(text.as_ref()).serialize(to)
+    }
+
+    pub fn deserialize<'de, T: From<OsString>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        let text = back(Value::deserialize(from)?).ok_or_else(|| D::Error::custom("neither text nor bytes"))?;
+        Ok(T::from(text))
+    }
+}
