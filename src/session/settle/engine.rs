@@ -17,7 +17,7 @@ use crate::session::tree::{self, Tree};
 use rustix::fs::{AtFlags, Mode, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -375,7 +375,7 @@ impl<'a> Engine<'a> {
 
     /// What lies at the sources, and how many of the steps take each file.
     fn sources(&self) -> Result<Sources> {
-        let mut sources = Sources { stats: Vec::new(), names: HashMap::new() };
+        let mut sources = Sources { stats: Vec::new(), names: HashMap::new(), fixed: HashSet::new() };
         for (i, step) in self.steps.iter().enumerate() {
             let New::Object { .. } = step.new else {
                 sources.stats.push(None);
@@ -384,7 +384,13 @@ impl<'a> Engine<'a> {
             let fail = self.call(i, "look at the new content of");
             let stat = self.source(i).and_then(|spot| spot.stat()).map_err(&fail)?;
             let stat = stat.ok_or_else(|| fail(Errno::NOENT))?;
-            *sources.names.entry((stat.st_dev, stat.st_ino)).or_default() += 1;
+            let key = (stat.st_dev, stat.st_ino);
+            *sources.names.entry(key).or_default() += 1;
+            // All names of a file are moved, or it is copied once and linked.
+            let parent = step.path.parent().unwrap_or(Path::new(""));
+            if stat.st_nlink > 1 && self.from_layer(i) && self.opaque(step.root, parent).map_err(&fail)? {
+                sources.fixed.insert(key);
+            }
             sources.stats.push(Some(stat));
         }
         Ok(sources)
@@ -407,7 +413,7 @@ impl<'a> Engine<'a> {
             // A name that stays behind would share the file with the user's: then it is copied.
             // Out of the store all of it comes back, to whatever names it has on the host.
             let links = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
-            let whole = sources.names.get(&key) == Some(&links);
+            let whole = sources.names.get(&key) == Some(&links) && !sources.fixed.contains(&key);
             let moved = (whole || !self.from_layer(i)) && self.move_in(i, &source, &staged).map_err(&fail)?;
             if !moved {
                 let from = From {
@@ -917,7 +923,10 @@ impl<'a> Engine<'a> {
 
 struct Sources {
     stats: Vec<Option<Stat>>,
+    /// How many steps take each file.
     names: HashMap<(u64, u64), usize>,
+    /// Files of which a name must stay where it is.
+    fixed: HashSet<(u64, u64)>,
 }
 
 fn tops(steps: &[Step]) -> Vec<Option<usize>> {

@@ -92,13 +92,16 @@ struct Walk<'a> {
 
 /// # Errors
 /// A name of the host, or the journal, that cannot be read.
-pub fn way_back(roots: &[Root], settlements: &[(Settlement, Vec<Step>)],
+pub fn way_back(
+    roots: &[Root],
+    settlements: &[(Settlement, Vec<Step>)],
     ours: &HashMap<Key, Vec<After>>,
     force: bool,
 ) -> Result<WayBack, ChangesError> {
     let journal = |errno| ChangesError::Look { path: PathBuf::from("the session's journal"), errno };
     let all = past(settlements).map_err(journal)?;
-    let mut walk = Walk { roots, ours, force, out: WayBack::default(), going: BTreeMap::new(), leaving: HashMap::new() };
+    let mut walk =
+        Walk { roots, ours, force, out: WayBack::default(), going: BTreeMap::new(), leaving: HashMap::new() };
     // A directory that comes back comes before what was in it.
     for (key, past) in &all {
         walk.name(key, past)?;
