@@ -13,3 +13,4 @@ pub mod profile;
 pub mod report;
 pub mod session;
 pub mod sys;
+pub mod watch;

@@ -131,11 +131,11 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Told> {
             names.reverse();
             todo.extend(names);
         }
-        let attributes = Command::new("python3").arg("-c").arg(ATTRIBUTES).arg(&path).output();
         let attributes = if meta.is_symlink() || !has_attributes(&path) {
             String::new()
         } else {
-            String::from_utf8(attributes.unwrap().stdout).unwrap()
+            let list = Command::new("python3").arg("-c").arg(ATTRIBUTES).arg(&path).output().unwrap();
+            String::from_utf8(list.stdout).unwrap()
         };
         let name =
             if meta.is_dir() { at.clone() } else { first.entry(meta.ino()).or_insert_with(|| at.clone()).clone() };
@@ -257,7 +257,8 @@ impl Random {
             5 => format!("mv -Tf {a} {b}"),
             6 => format!("ln -T {a} {b}"),
             7 => format!("ln -sfT x{n} {a}"),
-            8 => format!("chmod {} {a}", ["600", "644", "755", "444"][n % 4]),
+            // A directory that nobody may enter is named and left out.
+            8 => format!("[ -d {a} ] || chmod {} {a}", ["600", "644", "755", "444"][n % 4]),
             9 => format!("rm -f {a}"),
             10 => format!("rm -rf {a}; mkdir {a}"),
             11 => format!("rm -rf {a}; echo {n} >{a}"),

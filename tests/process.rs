@@ -73,16 +73,16 @@ fn a_nohup_launcher_and_its_command_stay_at_a_hangup() {
 fn a_signal_with_a_meaning_reaches_the_command_once_and_alone() {
     let script = "import signal,time,subprocess,sys
 got=[]
-for s in (signal.SIGUSR1,signal.SIGUSR2,signal.SIGALRM,signal.SIGRTMIN+2,signal.SIGTERM): signal.signal(s,lambda n,f:got.append(n))
+for s in (signal.SIGUSR1,signal.SIGUSR2,signal.SIGALRM,signal.SIGRTMIN,signal.SIGRTMIN+2,signal.SIGTERM): signal.signal(s,lambda n,f:got.append(n))
 child=subprocess.Popen(['sleep','5'])
 print('ready',flush=True)
 while signal.SIGTERM not in got: time.sleep(.01)
-time.sleep(.1); print(sorted(got)==sorted([10,12,14,signal.SIGRTMIN+2,15]),child.poll(),flush=True)";
+time.sleep(.1); print(sorted(got)==sorted([10,12,14,34,36,15]),child.poll(),flush=True)";
     let mut launcher = agentbox(&["/usr/bin/python3", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = launcher.stdout.take().unwrap();
     let mut first = [0; 6];
     out.read_exact(&mut first).unwrap();
-    for signal in [10, 12, 14, 36, 15] {
+    for signal in [10, 12, 14, 34, 36, 15] {
         agentbox::sys::kill(launcher.id() as i32, signal).unwrap();
     }
     let mut rest = String::new();
@@ -267,6 +267,37 @@ fn a_supervisor_that_died_before_pid_1_was_bound_to_it_is_noticed() {
     assert!(death.is_some() && death < bound, "{log}");
     let calls = lines.iter().filter(|(pid, what)| *pid == init && what.trim_start().starts_with("prctl(")).count();
     assert!(calls == 1 && log.contains("prctl(PR_SET_PDEATHSIG, SIGKILL"), "{log}");
+}
+
+/// Ctrl-Z before the command is executed, which strace holds back: pid 1 waits for that, and could tell nobody of a stop.
+#[test]
+fn a_stop_that_comes_before_exec_waits_for_it() {
+    if !has("strace") {
+        return;
+    }
+    let command = format!(
+        "exec strace -f -qq -o /dev/null -e trace=seccomp -e inject=seccomp:delay_enter=700000 {} echo 'went on'",
+        // Where it fails, the box ends by itself.
+        prefix_with(&["--limit", "time=15s"]).join(" ")
+    );
+    let strace = shell(&command).stdout(Stdio::piped()).spawn().unwrap();
+    let child = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let stat = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let mut pid = 0;
+    // Its group's number is its own once it leads one.
+    wait_until("the command's process", 10.0, || {
+        let down = |pid: String| child(pid.trim());
+        pid = down(down(down(strace.id().to_string()))).trim().parse().unwrap_or(0);
+        pid > 0 && agentbox::sys::kill(-pid, libc::SIGTSTP).is_ok()
+    });
+    assert!(stat(pid).contains("(agentbox-init)"), "not executed yet: {}", stat(pid));
+    wait_until("a command that is stopped", 10.0, || {
+        let stat = stat(pid);
+        stat.contains("(echo) T") || stat.contains("(echo) t")
+    });
+    agentbox::sys::kill(-pid, libc::SIGCONT).unwrap();
+    let output = strace.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"went on\n".to_vec()));
 }
 
 /// The command looks for what its caller and pid 1 have left open.

@@ -439,7 +439,7 @@ fn explain_shows_the_steps_that_are_left() {
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let steps: Vec<&str> =
         json["steps"].as_array().unwrap().iter().map(|step| step["step"].as_str().unwrap()).collect();
-    let expected = "fork tmpdir capabilities no-new-privs limits close-fds landlock seccomp verify execve";
+    let expected = "fork tmpdir capabilities no-new-privs limits close-fds landlock notify seccomp verify execve";
     assert_eq!(steps.join(" "), expected);
     assert!(!json["lost"].as_array().unwrap().is_empty());
     assert_eq!(place.tmp_dirs(), Vec::<PathBuf>::new());

@@ -28,6 +28,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let fault = review::fault(env)?;
     let (_, stored) = review::find(env, args.session.as_deref())?;
     let record = review::record(&stored)?;
+    review::layered(&stored, record)?;
     let Some(policy) = policy(&record.policy) else {
         let error = anyhow::anyhow!("session {}: the policy in its record cannot be read", stored.id);
         return Err(Failure::new(Status::USAGE, error).hint(format!("agentbox discard {} deletes it", stored.id)));
@@ -36,8 +37,12 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let settling = Settling::open(&stored.dir, stored.layers(), false).map_err(failed)?;
     let recovered = settling.recover(Direction::Apply, &fault).map_err(failed)?;
     review::tell_recovered(recovered);
-    let hidden = judge(&record.policy);
-    let layers = settling.changes(&hidden).map_err(|err| failed(err.into()))?;
+    let judge = judge(&record.policy);
+    let hidden = |path: &Path, dir: bool| judge.hides(path, dir);
+    let mut layers = settling.changes(&hidden).map_err(|err| failed(err.into()))?;
+    for layer in &mut layers {
+        layer.forget_written_by_the_box(|path| judge.written_by_the_box(path));
+    }
     let wanted = |path: &Path| only.as_ref().is_none_or(|only| only.takes(&record.roots, path));
     let choice = Choice { only: &wanted, force: args.force };
     let settled = settling.apply(&layers, &policy, record.created, &choice, &fault).map_err(failed)?;
@@ -51,11 +56,9 @@ fn only(globs: &[String]) -> Result<Option<Only>, Failure> {
     if globs.is_empty() {
         return Ok(None);
     }
-    let parse = |glob: &String| {
-        Pattern::parse(glob).map_err(|err| Failure::new(Status::USAGE, anyhow::anyhow!("--only: {err}")))
-    };
-    let patterns = globs.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    Ok(Some(Only(PatternSet::new(&patterns))))
+    let bad = |err| Failure::new(Status::USAGE, anyhow::anyhow!("--only: {err}"));
+    let patterns = globs.iter().map(|glob| Pattern::parse(glob.clone())).collect::<Result<Vec<_>, _>>().map_err(bad)?;
+    Ok(Some(Only(PatternSet::new(patterns))))
 }
 
 impl Only {

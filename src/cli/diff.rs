@@ -34,13 +34,17 @@ pub struct Args {
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let (_, stored) = review::find(env, args.session.as_deref())?;
     let record = review::record(&stored)?;
-    let hidden = judge(&record.policy);
+    review::layered(&stored, record)?;
+    let judge = judge(&record.policy);
+    let hidden = |path: &Path, dir: bool| judge.hides(path, dir);
     let wanted = wanted(args, env)?;
     let mut layers = Vec::new();
     for layer in stored.layers() {
         let mut found = changes::read(&layer, &hidden).map_err(|err| {
             Failure::new(Status::USAGE, anyhow::Error::new(err).context(format!("session {}", stored.id)))
         })?;
+        found.forget_written_by_the_box(|path| judge.written_by_the_box(path));
+        found.remark_obeyed(|path| judge.obeyed(path));
         retain(&mut found, &wanted);
         layers.push(found);
     }

@@ -2,7 +2,7 @@ use super::policy::PolicyArgs;
 use super::{Env, Failure, Status, out};
 use crate::host::Facts;
 use crate::plan::{self, Plan};
-use crate::policy::{Entry, EntryKind, Policy, Section, links_outside, survey};
+use crate::policy::{Entry, EntryKind, Policy, Section, hide_sockets, links_outside, second_names, survey};
 use crate::profile::Mode;
 use std::ffi::OsString;
 
@@ -25,7 +25,13 @@ fn bound(policy: &Policy, entry: &Entry) -> bool {
 }
 
 /// Scans the roots and compiles the plan.
-pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, status: Status) -> Result<Plan, Failure> {
+pub(super) fn compile(
+    policy: &mut Policy,
+    facts: &Facts,
+    command: Vec<OsString>,
+    status: Status,
+) -> Result<Plan, Failure> {
+    hide_sockets(policy);
     let mut surveys: Vec<(usize, Vec<Section>)> = Vec::new();
     for (index, entry) in policy.entries.iter().enumerate().filter(|(_, entry)| entry.kind.has_names()) {
         let sections = survey(policy, entry, &facts.mounts, bound(policy, entry)).map_err(|errno| {
@@ -36,6 +42,7 @@ pub(super) fn compile(policy: &Policy, facts: &Facts, command: Vec<OsString>, st
         refuse_what_cannot_be_hidden_in(policy, entry, &sections, status)?;
         surveys.push((index, sections));
     }
+    second_names(policy, &facts.mounts, &mut surveys);
     policy.check_tier(facts, &surveys).map_err(|err| {
         let hint = err.hint();
         Failure::new(status, err).hint(hint)
@@ -75,8 +82,8 @@ fn refuse_what_cannot_be_hidden_in(
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
-    let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::USAGE)?;
-    let plan = compile(&resolved.policy, &resolved.facts, args.command.clone(), Status::USAGE)?;
+    let mut resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::USAGE)?;
+    let plan = compile(&mut resolved.policy, &resolved.facts, args.command.clone(), Status::USAGE)?;
     let links = links_outside(&resolved.policy);
     if args.json {
         let value = crate::report::explain_json(&resolved.policy, &plan, &links);

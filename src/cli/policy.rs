@@ -4,8 +4,8 @@ use super::{Env, Failure, Status};
 use crate::host::Facts;
 use crate::policy::{self, Policy, Request};
 use crate::profile::{
-    DiffStyle, Grant, HomeMode, Layer, Loader, Mode, NetMode, Notice, Origin, PathEntry, Profile, Written, check_glob,
-    check_variable, parse_grant, parse_word,
+    DiffStyle, GitAccess, Grant, HomeMode, Layer, Loader, Mode, NetMode, Notice, Origin, PathEntry, Profile, Written,
+    check_glob, check_variable, parse_grant, parse_word,
 };
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +35,9 @@ pub struct PolicyArgs {
     /// Keep names readable and unwritable
     #[arg(long, value_name = "GLOB")]
     freeze: Vec<OsString>,
+    /// Let git be used: commits, branches and stashes, never hooks and configuration. `--git=ro` reads alone
+    #[arg(long, value_name = "ro|rw", num_args = 0..=1, require_equals = true, default_missing_value = "rw")]
+    git: Option<String>,
     /// The network: none, or the host's
     #[arg(long, value_name = "none|host")]
     net: Option<String>,
@@ -59,10 +62,10 @@ pub struct PolicyArgs {
     /// Start in this directory
     #[arg(long, value_name = "DIR")]
     chdir: Option<PathBuf>,
-    /// processes, memory, tmp, file_size, open_files or time
+    /// processes, memory, tmp, file_size, open_files, time, backup_file or backup_total
     #[arg(long, value_name = "KEY=VALUE")]
     limit: Vec<String>,
-    /// Run without a layer that cannot be had: mounts, landlock, seccomp or netns. The report says what was lost
+    /// Run without a layer that cannot be had: mounts, landlock, seccomp, netns or backup. The report says what was lost
     #[arg(long, value_name = "LAYER")]
     degraded: Vec<String>,
     /// Let the command make its own user namespaces and mounts
@@ -88,7 +91,7 @@ pub struct Resolved {
     pub facts: Facts,
 }
 
-fn origin(flag: &str) -> Origin {
+fn origin(flag: &'static str) -> Origin {
     Origin::CommandLine(flag.into())
 }
 
@@ -157,7 +160,7 @@ impl PolicyArgs {
     /// The flags in the shape of a profile, so that both feed one path.
     fn as_profile(&self, status: Status) -> Result<Profile, Failure> {
         let bad = |flag: &str, err: &dyn std::fmt::Display| Failure::new(status, anyhow::anyhow!("{flag}: {err}"));
-        let paths = |flag: &str, list: &[PathBuf]| -> Vec<Written<PathEntry>> {
+        let paths = |flag: &'static str, list: &[PathBuf]| -> Vec<Written<PathEntry>> {
             let entry = |path: &PathBuf| PathEntry { path: path.clone(), optional: false, why: None };
             list.iter().map(|path| Written::new(entry(path), origin(flag))).collect()
         };
@@ -168,10 +171,10 @@ impl PolicyArgs {
         fs.scratch = paths("--scratch", &self.scratch);
         out.network.sockets = paths("--socket", &self.socket);
         for hide in &self.hide {
-            fs.hide.push(Written::new(glob("--hide", hide, status)?, origin("--hide")));
+            fs.hide.push(Written::new(glob("--hide", hide, status)?.into(), origin("--hide")));
         }
         for freeze in &self.freeze {
-            fs.freeze.push(Written::new(glob("--freeze", freeze, status)?, origin("--freeze")));
+            fs.freeze.push(Written::new(glob("--freeze", freeze, status)?.into(), origin("--freeze")));
         }
         for grant in &self.grant {
             let text = text("--grant", grant, status)?;
@@ -179,6 +182,7 @@ impl PolicyArgs {
             let grant = grant.map_err(|err| bad("--grant", &err).hinted(err.hint()))?;
             fs.grant.push(Written::new(grant, origin("--grant")));
         }
+        fs.git = word::<GitAccess>("--git", self.git.as_deref(), status)?;
         fs.home = word::<HomeMode>("--home", self.home.as_deref(), status)?;
         out.network.mode = word::<NetMode>("--net", self.net.as_deref(), status)?;
         out.network.tcp_connect =
@@ -217,7 +221,7 @@ impl PolicyArgs {
             Some(value) => {
                 out.environment.set.insert(name.into(), Written::new(value.into(), origin("--env")));
             }
-            None => out.environment.pass.push(Written::new(name.into(), origin("--env"))),
+            None => out.environment.pass.push(Written::new(name.to_owned().into(), origin("--env"))),
         }
         Ok(())
     }
@@ -240,6 +244,9 @@ fn own_dirs(env: &Env, facts: &Facts) -> Vec<PathBuf> {
     let usual =
         facts.account.home.iter().flat_map(|home| [home.join(".local/state/agentbox"), home.join(".config/agentbox")]);
     let mut dirs: Vec<PathBuf> = env.state_dir().into_iter().chain(env.config_dir()).chain(usual).collect();
+    // As the environment says they mostly are as they are without it: each is resolved.
+    dirs.sort();
+    dirs.dedup();
     let profiles = env.config_dir().and_then(|dir| std::fs::read_dir(dir.join("profiles")).ok());
     let links = profiles.into_iter().flatten().flatten().map(|entry| entry.path());
     let targets: Vec<PathBuf> = links
@@ -282,11 +289,11 @@ fn literal_grant(text: &str) -> Option<Grant> {
     let cut = |suffix, access| text.strip_suffix(suffix).filter(|path| exists(path)).map(|path| (path, access));
     let whole = exists(text).then_some((text, Ro));
     let (path, access) = whole.or_else(|| cut(":ro", Ro)).or_else(|| cut(":rw", Rw))?;
-    Some(Grant { glob: path.to_owned(), access })
+    Some(Grant { glob: path.to_owned().into(), access })
 }
 
 fn word<T: crate::profile::Word>(
-    flag: &str,
+    flag: &'static str,
     value: Option<&str>,
     status: Status,
 ) -> Result<Option<Written<T>>, Failure> {

@@ -2,6 +2,7 @@
 
 use super::failure::say;
 use super::{Env, Failure, Status};
+use crate::policy::Mode;
 use crate::session::settle::{Direction, Fault, Recovered, SettleError, Stop};
 use crate::session::{Record, Remark, State, Store, StoreError, Stored, quote};
 use std::path::Path;
@@ -56,6 +57,16 @@ pub fn record(stored: &Stored) -> Result<&Record, Failure> {
         let error = anyhow::anyhow!("session {}: {why}", stored.id);
         Failure::new(Status::USAGE, error).hint(format!("agentbox discard {} deletes it", stored.id))
     })
+}
+
+/// A live run has no layer to be reviewed.
+pub fn layered(stored: &Stored, record: &Record) -> Result<(), Failure> {
+    if record.mode != Mode::Live {
+        return Ok(());
+    }
+    let error = anyhow::anyhow!("session {} was a live run: it has no layer, its changes are made", stored.id);
+    let kept = stored.dir.join("backup");
+    Err(Failure::new(Status::USAGE, error).hint(format!("what was there before is in {}", kept.display())))
 }
 
 /// Where a settlement is to fail, for tests: `settle:N:kill` or `settle:N:enospc`.

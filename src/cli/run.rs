@@ -3,17 +3,19 @@ use super::failure::say;
 use super::policy::PolicyArgs;
 use super::{Env, Failure, Status};
 use crate::enforce::{Injected, Surroundings};
-use crate::policy::{Access, Policy};
+use crate::policy::{Access, Policy, sweep};
 use crate::profile::{DiffStyle, Mode};
 use crate::report::RunReport;
 use crate::session::diff::{Format, Style, render};
 use crate::session::run::{Finished, RunError, Settings, run as run_box};
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges};
+use crate::session::{Counts, LayerChanges, disarm};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Run a command in the box
 ///
@@ -35,10 +37,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
-    let around = surroundings(env);
-    run_in(args, env, around).map_err(|failure| {
+    run_in(args, env).map_err(|failure| {
         let told = failure.hints.iter().any(|hint| hint.contains("nested"));
-        if around == Surroundings::Box && failure.status == Status::REFUSED && !told {
+        if failure.status == Status::REFUSED && !told && surroundings(env) == Surroundings::Box {
             // Paths that were never visible, namespaces, limits: what is refused here may be the outer box's doing.
             return failure.hint("this is nested inside another agentbox: nothing here can be wider than that one");
         }
@@ -55,20 +56,32 @@ pub(super) fn surroundings(env: &Env) -> Surroundings {
     }
 }
 
-fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failure> {
+fn run_in(args: &Args, env: &Env) -> Result<Status, Failure> {
+    let since = SystemTime::now();
     let injected = injected(env)?;
-    let resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
-    let policy = resolved.policy;
-    let plan = compile(&policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
+    let mut resolved = args.policy.resolve(env, args.command.first().map(OsString::as_os_str), Status::REFUSED)?;
+    let plan = compile(&mut resolved.policy, &resolved.facts, args.command.clone(), Status::REFUSED)?;
+    // Not dropped: the process ends with them, and to free them would copy what pid 1 still shares.
+    let (resolved, plan) = (ManuallyDrop::new(resolved), ManuallyDrop::new(plan));
+    let policy = &resolved.policy;
     // Opened before the run, so that a report that cannot be written is known before anything happened.
     let report_file = args.report.as_ref().map(open_report).transpose()?;
     if !args.quiet {
-        before(&policy, &plan.notices, &args.command);
+        before(policy, &plan.notices, &args.command);
     }
-    let settings = Settings { plan: &plan, policy: &policy, state_dir: env.state_dir(), injected, around };
-    let finished = run_box(&settings).map_err(failure)?;
-    let mut report = RunReport::new(&policy, &plan, &finished.outcome, finished.session_id());
-    report.ran_into(finished.reached, &plan);
+    let settings = Settings {
+        plan: &plan,
+        policy,
+        state_dir: env.state_dir(),
+        injected,
+        around: &|| surroundings(env),
+        since,
+        say,
+    };
+    let mut finished = run_box(&settings).map_err(failure)?;
+    let mut report = RunReport::new(policy, &plan, &finished.outcome, finished.session_id().map(str::to_owned));
+    report.ran_into(finished.reached);
+    report.guarded(std::mem::take(&mut finished.notes));
     let outcome = finished.outcome.clone();
     let status = match &outcome {
         Outcome::Failed(refused) => {
@@ -77,7 +90,7 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
             // Without mounts what is not granted is there, and cannot be executed.
             let barred = policy.without_mounts() && refused.kind.status() == Status::CANNOT_EXECUTE.0;
             if barred || refused.kind.status() == Status::NOT_FOUND.0 {
-                failure.hints.extend(missing_because_of(&policy, &args.command));
+                failure.hints.extend(missing_because_of(policy, &args.command));
             }
             finished.discard().map_err(failure_of_store)?;
             report.did_not_run(refused.kind.status(), &refused.text);
@@ -89,38 +102,44 @@ fn run_in(args: &Args, env: &Env, around: Surroundings) -> Result<Status, Failur
         Outcome::Ended { timed_out: true, .. } => Status::TIME,
         Outcome::Ended { ended, .. } => Status(ended.status()),
     };
-    settle(args, &policy, finished, status, &mut report);
+    report.planted =
+        disarm(policy).into_iter().map(|(pointer, aside)| (pointer, moved_aside(aside.as_deref()))).collect();
+    report.planted.extend(sweep(policy, &resolved.facts.mounts, since));
+    settle(args, policy, finished, status, &mut report);
     if let Some(file) = report_file {
         write_report(file, &report);
     }
     Ok(status)
 }
 
-/// Reads the layers, prints the diff and the summary, and writes the session's end down.
-fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport) {
+fn moved_aside(to: Option<&Path>) -> String {
+    match to {
+        Some(to) => format!("git would obey it: moved aside to {}", to.display()),
+        None => "git obeys it, and it could not be moved aside: delete it before git is used".to_owned(),
+    }
+}
+
+/// Says what the run changed, and writes the session's end down.
+fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, report: &mut RunReport<'_>) {
     let lost = |err: anyhow::Error| {
         // The command has run: 125 would say that it has not.
         say(&format!("agentbox: {err:#}"));
     };
     let mut summary = Vec::new();
-    if policy.mode == Mode::DryRun && finished.has_layers() {
-        match finished.changes() {
-            Ok(layers) => {
-                report.counts = Some(Counts::of(&layers));
-                if !args.quiet {
-                    print_diff(&layers, policy.diff);
-                    summary = crate::report::dry_run_lines(&layers, finished.session_id().unwrap_or_default(), policy);
-                }
-                let nothing = layers.iter().all(LayerChanges::is_empty);
-                if nothing {
-                    report.no_session();
-                }
-                if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
-                    lost(err.into());
-                }
-            }
-            Err(err) => lost(anyhow::Error::new(err).context("cannot read what the command changed")),
+    if policy.mode == Mode::Live {
+        report.counts = finished.kept.session.is_some().then_some(finished.kept.counts);
+        report.kept(&finished.kept);
+        let nothing = finished.kept.nothing;
+        if nothing {
+            report.no_session();
+        } else if !args.quiet {
+            summary = crate::report::live_lines(&finished.kept, finished.session_id().unwrap_or_default());
         }
+        if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
+            lost(err.into());
+        }
+    } else if policy.mode == Mode::DryRun && finished.has_layers() {
+        summary = settle_dry(args, policy, finished, status, report, lost);
     }
     if let Outcome::Ended { timed_out: true, .. } = report.outcome {
         say("agentbox: time limit reached: the command was ended");
@@ -128,6 +147,36 @@ fn settle(args: &Args, policy: &Policy, finished: Finished, status: Status, repo
     if !args.quiet {
         report.lines().into_iter().chain(summary).for_each(|line| say(&line));
     }
+}
+
+/// Reads the layers of a dry run, prints the diff, and writes the session's end down. The lines of its summary.
+fn settle_dry(
+    args: &Args,
+    policy: &Policy,
+    finished: Finished,
+    status: Status,
+    report: &mut RunReport<'_>,
+    lost: impl Fn(anyhow::Error),
+) -> Vec<String> {
+    let mut summary = Vec::new();
+    match finished.changes() {
+        Ok(layers) => {
+            report.counts = Some(Counts::of(&layers));
+            if !args.quiet {
+                print_diff(&layers, policy.diff);
+                summary = crate::report::dry_run_lines(&layers, finished.session_id().unwrap_or_default(), policy);
+            }
+            let nothing = layers.iter().all(LayerChanges::is_empty);
+            if nothing {
+                report.no_session();
+            }
+            if let Err(err) = finished.settle(status.0, report.counts.unwrap_or_default(), nothing) {
+                lost(err.into());
+            }
+        }
+        Err(err) => lost(anyhow::Error::new(err).context("cannot read what the command changed")),
+    }
+    summary
 }
 
 fn print_diff(layers: &[LayerChanges], diff: DiffStyle) {
@@ -236,7 +285,7 @@ fn open_report(path: &PathBuf) -> Result<std::fs::File, Failure> {
     Ok(std::fs::File::from(file))
 }
 
-fn write_report(mut file: std::fs::File, report: &RunReport) {
+fn write_report(mut file: std::fs::File, report: &RunReport<'_>) {
     // A terminal or a pipe cannot be emptied, and need not be.
     file.set_len(0).ok();
     if let Err(err) = writeln!(file, "{}", report.json()) {

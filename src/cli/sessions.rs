@@ -1,4 +1,5 @@
 use super::{Env, Failure, Status, out, review};
+use crate::policy::Mode;
 use crate::session::{Counts, State, Stored, os_value as os, quote};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -25,9 +26,18 @@ pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     out::print(|out| list.iter().try_for_each(|stored| writeln!(out, "{}", line(stored, now))))
 }
 
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::DryRun => "dry-run",
+        Mode::Live => "live",
+    }
+}
+
 fn state(stored: &Stored) -> &'static str {
     match stored.state {
         State::Running => "running",
+        // What a live run changed is changed.
+        State::Pending if stored.record.as_ref().is_some_and(|record| record.mode == Mode::Live) => "finished",
         State::Pending => "pending",
         State::Applied => "applied",
         State::Undone => "undone",
@@ -56,7 +66,7 @@ fn line(stored: &Stored, now: SystemTime) -> String {
     let profile = if record.profiles.is_empty() { "-".to_owned() } else { record.profiles.join(",") };
     let counts = record.outcome.map_or_else(|| "-".to_owned(), |outcome| counts(outcome.counts));
     let command = command(&record.command);
-    format!("{:<10}  {age:>4}  {state:<11}  {}  {profile}  {counts}  {command}", stored.id, record.mode)
+    format!("{:<10}  {age:>4}  {state:<11}  {}  {profile}  {counts}  {command}", stored.id, mode(record.mode))
 }
 
 fn counts(counts: Counts) -> String {
@@ -92,7 +102,7 @@ fn object(stored: &Stored) -> Value {
     if let Some(record) = &stored.record {
         let created = record.created.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         map.insert("created".to_owned(), created.into());
-        map.insert("mode".to_owned(), record.mode.as_str().into());
+        map.insert("mode".to_owned(), mode(record.mode).into());
         map.insert("profiles".to_owned(), record.profiles.clone().into());
         map.insert("command".to_owned(), record.command.iter().map(|arg| os(arg)).collect());
         map.insert("roots".to_owned(), record.roots.iter().map(|root| os(root.as_os_str())).collect());

@@ -19,7 +19,7 @@ pub struct Args {
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let fault = review::fault(env)?;
     let (_, stored) = review::find(env, args.session.as_deref())?;
-    review::record(&stored)?;
+    review::layered(&stored, review::record(&stored)?)?;
     let failed = |err| review::unsettled(&stored.id, err);
     let settling = Settling::open(&stored.dir, stored.layers(), false).map_err(failed)?;
     let recovered = settling.recover(Direction::Undo, &fault).map_err(failed)?;

@@ -22,10 +22,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
-    let resolved = args.policy.resolve(env, None, Status::USAGE)?;
-    if resolved.policy.without_mounts() {
-        // What holds there is only what a run would not be refused for.
-        compile(&resolved.policy, &resolved.facts, Vec::new(), Status::USAGE)?;
+    let mut resolved = args.policy.resolve(env, None, Status::USAGE)?;
+    let twin = args.paths.iter().any(|path| resolved.policy.may_be_second_name(path));
+    if resolved.policy.without_mounts() || twin {
+        // What holds there is only what a run would not be refused for; and whose name it is only a walk can tell.
+        compile(&mut resolved.policy, &resolved.facts, Vec::new(), Status::USAGE)?;
     }
     let policy = resolved.policy;
     let access = if args.write { Access::Write } else { Access::Read };

@@ -1,5 +1,6 @@
 //! The end of the chain: execve, with the PATH search of execvp(3) done here, so that nothing runs by a guess.
 
+use super::pid1;
 use super::seal::Sealed;
 use super::wire::{Failure, FailureKind};
 use crate::plan::Exec;
@@ -22,6 +23,10 @@ impl Sealed {
             let text = "an argument or a variable holds a NUL byte".into();
             return Failure { kind: FailureKind::Setup, text, hints: Vec::new() };
         };
+        if let Err(errno) = pid1::unblock_signals() {
+            let text = format!("clearing the signal mask: {errno}");
+            return Failure { kind: FailureKind::Setup, text, hints: Vec::new() };
+        }
         let mut worst = Errno::NOENT;
         for candidate in candidates(name, plan) {
             let Ok(path) = CString::new(candidate.into_vec()) else { continue };

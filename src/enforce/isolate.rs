@@ -4,7 +4,7 @@ use super::wire::{self, Order, Wait};
 use super::{Injected, StepError};
 use crate::plan::{IdMap, Isolate, NOBODY, Namespace, hints};
 use crate::sys::{self, CloneFlags};
-use std::io::Write;
+use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The clone flags of a stage.
@@ -30,10 +30,11 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
     let write = |file: &str, content: &str| {
         let path = format!("/proc/{pid}/{file}");
         // One write(2): the kernel takes a map whole or not at all (user_namespaces(7)).
-        let mut options = std::fs::OpenOptions::new();
-        let result = options.write(true).open(&path).and_then(|mut map| map.write_all(content.as_bytes()));
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let map = rustix::fs::open(&path, flags, Mode::empty());
+        let result = map.and_then(|map| rustix::io::write(map, content.as_bytes()));
         // Ubuntu lets the namespace be made and then takes its capabilities: this is where it shows.
-        result.map_err(|err| StepError::new(isolate, format!("writing {path}: {err}")).hint(hint))
+        result.map(drop).map_err(|err| StepError::new(isolate, format!("writing {path}: {err}")).hint(hint))
     };
     match &isolate.ids {
         IdMap::All { uids, gids, swapped } => {
@@ -48,6 +49,13 @@ pub(super) fn write_maps(pid: i32, isolate: &Isolate) -> Result<(), StepError> {
             write("gid_map", &format!("{gid} {gid} 1"))
         }
     }
+}
+
+/// The mount namespace of a box that waits for its map.
+pub(super) fn mount_namespace(pid: i32) -> Result<OwnedFd, StepError> {
+    let path = format!("/proc/{pid}/ns/mnt");
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).map_err(|errno| StepError::new(path, errno))
 }
 
 /// A map that leaves every id its number; with `swapped` root and [`NOBODY`] change theirs.

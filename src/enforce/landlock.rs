@@ -5,12 +5,14 @@ use super::StepError;
 use super::mount::{leak, source};
 use super::seal::kept_descriptors;
 use crate::plan::{LandlockPlan, PathRule, Rights, hints};
+use crate::sys;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags};
-use std::os::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const STEP: &str = "landlock";
 
@@ -45,14 +47,6 @@ pub(super) fn restrict(plan: &LandlockPlan, passed: &[i32]) -> Result<(), StepEr
         return Ok(());
     }
     let mut created = ruleset.create().map_err(fail)?;
-    if plan.files {
-        for rule in &plan.rules {
-            created = path_rule(created, rule, abi)?;
-        }
-        for fd in kept_descriptors(passed) {
-            created = descriptor_rule(created, fd, abi)?;
-        }
-    }
     if let Some(ports) = &plan.ports {
         for (list, access) in [(&ports.connect, AccessNet::ConnectTcp), (&ports.bind, AccessNet::BindTcp)] {
             for &port in list {
@@ -60,13 +54,21 @@ pub(super) fn restrict(plan: &LandlockPlan, passed: &[i32]) -> Result<(), StepEr
             }
         }
     }
-    let status = created.restrict_self().map_err(fail)?;
-    // A layer that is on in part is a layer that is missing.
-    if status.ruleset == RulesetStatus::FullyEnforced && status.no_new_privs {
-        Ok(())
-    } else {
-        Err(fail(format!("only {:?}", status.ruleset)))
+    // The crate has checked that the kernel handles all of it (HardRequirement). The rules on paths, of which there may
+    // be a thousand, need no more of it than the bits.
+    let Some(ruleset) = Option::<OwnedFd>::from(created) else { return Err(fail("no ruleset")) };
+    if plan.files {
+        for rule in &plan.rules {
+            path_rule(ruleset.as_fd(), rule, abi)?;
+        }
+        for fd in kept_descriptors(passed) {
+            descriptor_rule(ruleset.as_fd(), fd, abi)?;
+        }
     }
+    // With no_new_privs from pid 1, without which it is refused: whole, or not at all.
+    sys::landlock_restrict(ruleset.as_fd()).map_err(fail)?;
+    leak(ruleset);
+    Ok(())
 }
 
 /// The TCP rights to handle: those with a list of ports. In an own network namespace none, for a bind on its loopback
@@ -105,7 +107,7 @@ fn access(rights: Rights, abi: ABI) -> BitFlags<AccessFs> {
     wanted & AccessFs::from_all(abi)
 }
 
-fn path_rule(created: RulesetCreated, rule: &PathRule, abi: ABI) -> Result<RulesetCreated, StepError> {
+fn path_rule(ruleset: BorrowedFd<'_>, rule: &PathRule, abi: ABI) -> Result<(), StepError> {
     let at = |error: &dyn std::fmt::Display| {
         let step = format!("{STEP}: rule for {}", rule.at.display());
         StepError::new(step, error)
@@ -119,20 +121,27 @@ fn path_rule(created: RulesetCreated, rule: &PathRule, abi: ABI) -> Result<Rules
     if !rule.dir {
         rights &= AccessFs::from_file(abi);
     }
-    let created = created.add_rule(PathBeneath::new(fd.as_fd(), rights)).map_err(|error| at(&error))?;
+    let added = match sys::landlock_allow(ruleset, fd.as_fd(), rights.bits()) {
+        // A directory when the policy was resolved, and a file now: it has a file's rights and no more.
+        Err(Errno::INVAL) if rule.dir => {
+            sys::landlock_allow(ruleset, fd.as_fd(), (rights & AccessFs::from_file(abi)).bits())
+        }
+        other => other,
+    };
+    added.map_err(|error| at(&error))?;
     leak(fd);
-    Ok(created)
+    Ok(())
 }
 
 /// A file that the caller redirected can be opened again through /proc/self/fd (`> /dev/stdout`), in the way it was
 /// opened first and in no other: a read-only stdin stays unwritable.
-fn descriptor_rule(created: RulesetCreated, fd: BorrowedFd<'_>, abi: ABI) -> Result<RulesetCreated, StepError> {
+fn descriptor_rule(ruleset: BorrowedFd<'_>, fd: BorrowedFd<'_>, abi: ABI) -> Result<(), StepError> {
     let stat = rustix::fs::fstat(fd).map_err(fail)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let device = kind == FileType::CharacterDevice;
     // Pipes and sockets have no place in any tree: Landlock takes no rule for them and needs none.
     if !device && kind != FileType::RegularFile {
-        return Ok(created);
+        return Ok(());
     }
     let flags = rustix::fs::fcntl_getfl(fd).map_err(fail)?;
     let mode = flags & OFlags::RWMODE;
@@ -146,5 +155,5 @@ fn descriptor_rule(created: RulesetCreated, fd: BorrowedFd<'_>, abi: ABI) -> Res
     if device {
         rights |= AccessFs::IoctlDev;
     }
-    created.add_rule(PathBeneath::new(fd, rights & AccessFs::from_file(abi))).map_err(fail)
+    sys::landlock_allow(ruleset, fd, (rights & AccessFs::from_file(abi)).bits()).map_err(fail)
 }

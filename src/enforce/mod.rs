@@ -5,14 +5,17 @@ mod cgroup;
 mod descendants;
 mod error;
 mod exec;
+mod git;
 mod isolate;
 mod landlock;
+mod listen;
 mod mount;
 pub mod pid1;
 mod probe;
 mod root;
 mod seal;
 mod seccomp;
+mod shorten;
 mod verify;
 mod whiteout;
 pub mod wire;
@@ -51,6 +54,8 @@ pub struct Launched {
     pub channel: OwnedFd,
     /// Gone when dropped, once the box is.
     pub group: Option<Group>,
+    /// The box's mount namespace, where it was asked for.
+    pub mount_namespace: Option<OwnedFd>,
 }
 
 /// What a launch needs beside the plan.
@@ -59,7 +64,10 @@ pub struct Launch<'a> {
     pub layers: &'a [LayerDirs],
     pub terminal: Option<pid1::Terminal>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
+    /// Keep a way into the box's mount namespace.
+    pub guarded: bool,
 }
 
 /// Starts the box: one clone3 with all namespaces, the uid map from outside, and the stages inside.
@@ -84,16 +92,18 @@ pub fn launch(launch: Launch<'_>) -> Result<Launched, StepError> {
             drop(inside);
             // Without its map the box holds no privileges and waits; dropped, the channel ends it.
             isolate::write_maps(pid, isolate)?;
+            // Now: once pid 1 is not dumpable, /proc/PID/ns is closed to an ordinary user.
+            let mount_namespace = launch.guarded.then(|| isolate::mount_namespace(pid)).transpose()?;
             wire::send_order(outside.as_fd(), wire::Order::Proceed, wire::Wait::Yes)
                 .map_err(|err| StepError::new(isolate, format!("the box died at once ({err:?})")))?;
-            Ok(Launched { pid, pidfd, channel: outside, group })
+            Ok(Launched { pid, pidfd, channel: outside, group, mount_namespace })
         }
         Err(errno) => {
             if let (Some(group), true) = (&group, cgroup::refuses(errno)) {
                 return Err(group.refused(isolate, errno));
             }
             let error = StepError::new(isolate, errno);
-            Err(match error::clone_hint(errno, launch.around) {
+            Err(match error::clone_hint(errno, (launch.around)()) {
                 Some(hint) => error.hint(hint),
                 None => error,
             })
@@ -115,7 +125,7 @@ fn box_main(launch: Launch<'_>, outside: OwnedFd, inside: OwnedFd) -> ! {
     };
     let Launch { plan, terminal, injected, .. } = launch;
     let scope = if plan.isolate.namespaces.is_empty() { pid1::Scope::Descendants } else { pid1::Scope::Namespace };
-    pid1::run(inside, terminal, scope, move || match rooted.seal(&plan.seal, injected) {
+    pid1::run(inside, terminal, scope, move |channel| match rooted.seal(&plan.seal, channel, injected) {
         Ok(sealed) => sealed.exec(&plan.exec),
         Err(error) => error.into(),
     })

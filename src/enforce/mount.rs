@@ -41,6 +41,21 @@ pub(super) fn leak(fd: OwnedFd) {
     std::mem::forget(fd);
 }
 
+/// The same for descriptors whose number the user decides: only so many are kept.
+#[derive(Default)]
+pub(super) struct Held(usize);
+
+impl Held {
+    pub fn keep(&mut self, fd: OwnedFd) {
+        // Well below the usual limit of 1024.
+        const MANY: usize = 256;
+        if self.0 < MANY {
+            self.0 += 1;
+            leak(fd);
+        }
+    }
+}
+
 /// A path inside as one relative to the new root's descriptor.
 pub(super) fn relative(at: &Path) -> &Path {
     let rest = at.strip_prefix("/").unwrap_or(at);

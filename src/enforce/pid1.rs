@@ -6,7 +6,7 @@
 
 use super::descendants;
 use super::wire::{self, Ended, Failure, FailureKind, Order, Report, Stopped, Target, Wait, WireError};
-use crate::sys::{self, Fork};
+use crate::sys;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, setpgid, tcgetpgrp, tcsetpgrp};
@@ -76,9 +76,15 @@ pub fn hide() -> Result<(), Errno> {
     sys::erase_arguments()
 }
 
-/// Forks the command and stays as pid 1 until it ended. `command` runs in the child, in a process group of its own,
-/// with no signal blocked, and returns only when the command could not be executed.
-pub fn run(channel: OwnedFd, terminal: Option<Terminal>, scope: Scope, command: impl FnOnce() -> Failure) -> ! {
+/// Starts the command and stays as pid 1 until it ended. `command` runs in the child, in a process group of its own,
+/// on this process's memory (vfork), calls [`unblock_signals`] right before it executes, and returns only when it could
+/// not. It is given the channel.
+pub fn run(
+    channel: OwnedFd,
+    terminal: Option<Terminal>,
+    scope: Scope,
+    command: impl FnOnce(BorrowedFd<'_>) -> Failure,
+) -> ! {
     match Init::start(channel.as_fd(), terminal, scope, command) {
         Ok(init) => init.stay(),
         Err((doing, errno)) => {
@@ -113,7 +119,7 @@ impl<'a> Init<'a> {
         channel: BorrowedFd<'a>,
         terminal: Option<Terminal>,
         scope: Scope,
-        command: impl FnOnce() -> Failure,
+        command: impl FnOnce(BorrowedFd<'_>) -> Failure,
     ) -> Result<Init<'a>, (&'static str, Errno)> {
         let at = |doing: &'static str| move |errno: nix::Error| (doing, Errno::from_raw_os_error(errno as i32));
         // Once more: a change of uid or gid since bind_to_parent has cleared it (prctl(2)).
@@ -125,26 +131,28 @@ impl<'a> Init<'a> {
         }
         let init = getpid();
         // All of them: pid 1 acts on none, and SIGTTOU must not stop its tcsetpgrp.
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&sys::every_signal()), None)
             .map_err(at("blocking the signals of pid 1"))?;
         // Ignored, as some parents leave it, it would make the kernel reap the command and lose its status.
         sys::default_disposition(libc::SIGCHLD).map_err(|errno| ("setting the disposition of SIGCHLD", errno))?;
         let child_ended = SigSet::from(nix::sys::signal::Signal::SIGCHLD);
         let child_signals = SignalFd::with_flags(&child_ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(at("making a signalfd"))?;
-        match sys::fork().map_err(|errno| ("forking the command", errno))? {
-            Fork::Child => become_command(channel, terminal, || match bind_command(init, scope) {
-                Ok(()) => command(),
+        let child = || -> Infallible {
+            become_command(channel, terminal.as_ref(), |channel| match bind_command(init, scope) {
+                Ok(()) => command(channel),
                 Err(errno) => setup_failure("setting the death signal", errno),
-            }),
-            Fork::Parent { child } => {
-                let command = Pid::from_raw(child);
-                // The child does the same: whoever comes first, the group exists for both. It fails once the child
-                // has executed the command, and then the child's own call is long done.
-                setpgid(command, command).ok();
-                Ok(Init { channel, child_signals, terminal: terminal.map(|terminal| terminal.fd), command, scope })
-            }
+            })
+        };
+        // On this memory, which costs no copy. Nothing is missed while this process waits: all signals are blocked, and
+        // orders and ended children stay where they are.
+        let child = sys::vfork(child).map_err(|errno| ("starting the command's process", errno))?;
+        let command = Pid::from_raw(child);
+        if sys::take_noted_signal() {
+            // It came when the child could not be stopped yet: it would have kept this process waiting.
+            sys::kill(-child, libc::SIGTSTP).ok();
         }
+        Ok(Init { channel, child_signals, terminal: terminal.map(|terminal| terminal.fd), command, scope })
     }
 
     fn stay(self) -> ! {
@@ -289,9 +297,13 @@ impl<'a> Init<'a> {
     }
 }
 
-fn become_command(channel: BorrowedFd<'_>, terminal: Option<Terminal>, command: impl FnOnce() -> Failure) -> ! {
+fn become_command(
+    channel: BorrowedFd<'_>,
+    terminal: Option<&Terminal>,
+    command: impl FnOnce(BorrowedFd<'_>) -> Failure,
+) -> ! {
     let failure = match enter_own_group(terminal) {
-        Ok(()) => command(),
+        Ok(()) => command(channel),
         Err((doing, errno)) => setup_failure(doing, errno),
     };
     let status = i32::from(failure.kind.status());
@@ -315,20 +327,27 @@ fn bind_command(init: rustix::process::Pid, scope: Scope) -> Result<(), Errno> {
     Ok(())
 }
 
-fn enter_own_group(terminal: Option<Terminal>) -> Result<(), (&'static str, nix::Error)> {
+fn enter_own_group(terminal: Option<&Terminal>) -> Result<(), (&'static str, nix::Error)> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0)).map_err(|errno| ("making a process group", errno))?;
-    if let Some(Terminal { fd, foreground: true, .. }) = &terminal {
+    if let Some(Terminal { fd, foreground: true, .. }) = terminal {
         // While SIGTTOU is still blocked, and before the command can read. Failing (the terminal hung up), the command
         // is stopped at its first read, and the supervisor decides again.
         tcsetpgrp(fd, nix::unistd::getpid()).ok();
     }
     // Ignored signals survive execve. A shell without job control starts `agentbox &` with INT and QUIT ignored, and
     // Rust ignores PIPE. HUP stays as nohup(1) left it; TSTP, TTIN and TTOU as a shell without job control did.
-    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE, libc::SIGCHLD] {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE] {
         sys::default_disposition(signal)
             .map_err(|errno| ("setting a signal's disposition", nix::Error::from_raw(errno.raw_os_error())))?;
     }
-    // Last: a signal that came while it was blocked now finds its final disposition.
+    // Ctrl-Z must not stop this process before it has executed the command: pid 1 waits for that, and could tell nobody.
+    sys::note_signal(libc::SIGTSTP)
+        .map_err(|errno| ("setting a signal's disposition", nix::Error::from_raw(errno.raw_os_error())))
+}
+
+/// The last act of the command's process before execve(2): a signal that came while it was blocked finds its final
+/// disposition, and pid 1 waits no longer than it must for a process that is stopped.
+pub(super) fn unblock_signals() -> Result<(), Errno> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
-        .map_err(|errno| ("clearing the signal mask", errno))
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }

@@ -2,10 +2,10 @@
 
 use super::isolate::Isolated;
 use super::mount::{
-    MountError, attach, attach_at, call, clone_tree, destination, forbidden_on, leak, new_file_system, overlay,
+    Held, MountError, attach, attach_at, call, clone_tree, destination, forbidden_on, leak, new_file_system, overlay,
     relative, set_attributes, source,
 };
-use super::{Injected, Launch, LayerDirs, StepError, whiteout};
+use super::{Injected, Launch, LayerDirs, StepError, git, whiteout};
 use crate::path::FileId;
 use crate::plan::{Private, RootStep, Whiteout, hints};
 use crate::sys::MountAttr;
@@ -15,6 +15,7 @@ use rustix::mount::{
     MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount_change, move_mount, unmount,
 };
 use rustix::process::umask;
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,7 @@ type Result<T> = std::result::Result<T, MountError>;
 /// Names in the scratch tmpfs, which itself is never visible inside; only these subtrees are.
 const MASK_FILE: &str = "mask";
 const MASK_DIR: &str = "void";
+const NEW_ROOT: &str = "root";
 
 fn private_name(place: Private) -> (&'static str, u32) {
     match place {
@@ -46,7 +48,10 @@ impl Isolated {
             layers: launch.layers,
             terminal,
             numbered: 0,
-            buffer: vec![0; 32 * 1024],
+            foreign: HashSet::new(),
+            masks: [None, None],
+            held: Held::default(),
+            made: launch.plan.root.iter().map(content_size).sum(),
         };
         // Modes are the plan's, not the caller's; what the command makes follows the caller's again.
         let mask = umask(Mode::empty());
@@ -57,8 +62,16 @@ impl Isolated {
             builder.step(step).map_err(|error| explain(step, error))?;
         }
         umask(mask);
+        // Descriptors of the scratch space and the new root go with all the others, when pid 1 stays behind or at exec.
+        builder.scratch.into_iter().chain(builder.new).for_each(leak);
         Ok(Rooted(()))
     }
+}
+
+/// What the content of a file that the step makes takes of a tmpfs.
+fn content_size(step: &RootStep) -> u64 {
+    const PAGE: u64 = 4096;
+    if let RootStep::File { content, .. } = step { (content.len() as u64).next_multiple_of(PAGE) } else { 0 }
 }
 
 fn explain(step: &RootStep, error: MountError) -> StepError {
@@ -77,6 +90,9 @@ fn explain(step: &RootStep, error: MountError) -> StepError {
         }
         (RootStep::Overlay { layer: Some(_), .. }, MountError::Errno(_, Errno::INVAL | Errno::OPNOTSUPP)) => {
             Some(hints::LAYERS)
+        }
+        (RootStep::Index { .. }, MountError::Errno(_, Errno::OVERFLOW)) => {
+            Some("the index has an owner or a group that a box of yours has not: use --live or --git=ro")
         }
         (RootStep::Overlay { .. }, MountError::Errno(_, Errno::LOOP | Errno::NODEV)) => {
             Some("this file system cannot be a layer of an overlay: use --live for this root")
@@ -114,8 +130,13 @@ struct Builder<'a> {
     terminal: Option<PathBuf>,
     /// Counts the directories of the scratch tmpfs that have no name of their own.
     numbered: u32,
-    /// For copies: a file that fills it is bound instead.
-    buffer: Vec<u8>,
+    /// Where trees of the user's are mounted: below them others have a hand, and destinations are opened with care.
+    foreign: HashSet<PathBuf>,
+    /// The mount of an empty file and the one of an empty directory, read-only, once they are attached somewhere.
+    masks: [Option<OwnedFd>; 2],
+    held: Held,
+    /// Bytes that the made-up files take of the scratch space, beside what is the private places'.
+    made: u64,
 }
 
 impl Builder<'_> {
@@ -133,7 +154,7 @@ impl Builder<'_> {
                 let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
                 call("mount", mount_change("/", flags))
             }
-            RootStep::NewRoot => self.new_root_tmpfs(),
+            RootStep::NewRoot => self.new_root_of_scratch(),
             RootStep::ScratchSpace { bytes } => self.scratch_space(*bytes),
             RootStep::Dir { at, mode } => self.dir(at, *mode),
             RootStep::File { at, content } => self.file(at, content),
@@ -142,7 +163,6 @@ impl Builder<'_> {
                 Err(errno) => Err(MountError::Errno("symlinkat", errno)),
             },
             RootStep::System { from, at } => self.system(from, at),
-            RootStep::Copy { at } => self.copy(at),
             RootStep::SealRoot => {
                 let set = MountAttr::RDONLY | MountAttr::NOSUID | MountAttr::NODEV;
                 call("mount_setattr", set_attributes(self.new_root()?, set))
@@ -165,20 +185,30 @@ impl Builder<'_> {
             RootStep::Pin { at } => self.over_itself(at, 0),
             RootStep::Freeze { at, .. } => self.over_itself(at, MountAttr::RDONLY),
             RootStep::Mask { at, dir, .. } => self.mask(at, *dir),
+            RootStep::Index { at, content, modified, bound: false, .. } => {
+                git::write_index(self.new_root()?, at, content, *modified)
+            }
+            RootStep::Index { at, content, modified, bound: true, .. } => {
+                let dir = self.numbered_dir("index", 0o755)?;
+                git::bind_index(self.new_root()?, dir.as_fd(), at, content, *modified)
+            }
+            RootStep::Twin { at, names, .. } => {
+                let dir = self.numbered_dir("twin", 0o755)?;
+                git::twin(self.new_root()?, dir.as_fd(), at, names)
+            }
             RootStep::PivotRoot => self.pivot(),
             RootStep::DetachOldRoot => {
                 // After pivot_root(".", ".") the old root lies on top of the new one here (pivot_root(2), NOTES), and
-                // on it the scratch space.
-                call("umount2", unmount(".", UnmountFlags::DETACH))?;
+                // below it the scratch space.
                 call("umount2", unmount(".", UnmountFlags::DETACH))?;
                 call("chdir", rustix::process::chdir("/"))
             }
         }
     }
 
-    fn new_root_tmpfs(&mut self) -> Result<()> {
-        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        let new = new_file_system("tmpfs", &[("mode", "0755"), ("size", "16m")], attributes)?;
+    fn new_root_of_scratch(&mut self) -> Result<()> {
+        call("mkdirat", mkdirat(self.scratch()?, NEW_ROOT, Mode::from_raw_mode(0o755)))?;
+        let new = call("open_tree", clone_tree(self.scratch()?, Path::new(NEW_ROOT), false))?;
         call("move_mount", over_everything(&new))?;
         self.new = Some(new);
         Ok(())
@@ -186,8 +216,8 @@ impl Builder<'_> {
 
     fn scratch_space(&mut self, bytes: u64) -> Result<()> {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        let size = bytes.to_string();
-        let scratch = new_file_system("tmpfs", &[("mode", "0755"), ("size", &size)], attributes)?;
+        let size = bytes.saturating_add(self.made).to_string();
+        let scratch = new_file_system("tmpfs", &[("size", &size)], attributes)?;
         for place in [Private::Tmp, Private::VarTmp, Private::Run, Private::Shm, Private::Home] {
             let (name, mode) = private_name(place);
             call("mkdirat", mkdirat(&scratch, name, Mode::from_raw_mode(mode)))?;
@@ -224,31 +254,37 @@ impl Builder<'_> {
 
     fn system(&self, from: &Path, at: &Path) -> Result<()> {
         // Directories of the administrator's: whoever could swap one for a link owns the machine already.
-        let tree = call("open_tree", clone_tree(CWD, from, true))?;
-        call("move_mount", attach_at(&tree, self.new_root()?, at))?;
-        leak(tree);
-        Ok(())
+        let tree = match clone_tree(CWD, from, true) {
+            Ok(tree) => tree,
+            // Gone since it was listed: so it is on the host.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(MountError::Errno("open_tree", errno)),
+        };
+        match attach_at(&tree, self.new_root()?, at) {
+            Ok(()) => {
+                leak(tree);
+                Ok(())
+            }
+            // A file that was deleted under its mount (resolv.conf after a change of networks) can be mounted nowhere
+            // else, but read.
+            Err(Errno::NOENT) => self.copy_deleted(from, at),
+            Err(errno) => Err(MountError::Errno("move_mount", errno)),
+        }
     }
 
-    fn copy(&mut self, at: &Path) -> Result<()> {
+    fn copy_deleted(&self, from: &Path, at: &Path) -> Result<()> {
+        const MOST: usize = 64 * 1024;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let from = match rustix::fs::open(at, flags, Mode::empty()) {
-            Ok(from) => from,
-            // Not readable for the caller: then it is not inside either, and says so there.
-            Err(Errno::ACCESS) => {
-                self.file(at, b"")?;
-                return self.system(at, at);
-            }
-            Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
-            Err(errno) => return Err(MountError::Errno("open", errno)),
-        };
-        let length = call("read", rustix::io::read(&from, &mut *self.buffer))?;
-        leak(from);
-        if length == self.buffer.len() {
-            self.file(at, b"")?;
-            return self.system(at, at);
+        let source = call("open", rustix::fs::open(from, flags, Mode::empty()))?;
+        let mut content = vec![0; MOST];
+        let length = call("read", rustix::io::read(&source, &mut *content))?;
+        if length == MOST {
+            return Err(MountError::Errno("move_mount", Errno::NOENT));
         }
-        self.file(at, &self.buffer[..length])
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let copy = call("openat", openat(self.new_root()?, relative(at), flags, Mode::empty()))?;
+        let written = call("write", rustix::io::write(&copy, &content[..length]))?;
+        if written == length { Ok(()) } else { Err(MountError::Errno("write", Errno::NOSPC)) }
     }
 
     fn device(&self, from: &Path, at: &Path) -> Result<()> {
@@ -320,7 +356,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn bind(&self, from: &Path, at: &Path, writable: bool, id: Option<FileId>) -> Result<()> {
+    fn bind(&mut self, from: &Path, at: &Path, writable: bool, id: Option<FileId>) -> Result<()> {
         let from = source(from, id)?;
         let tree = call("open_tree", clone_tree(from.as_fd(), Path::new(""), true))?;
         let mut set = MountAttr::NOSUID | MountAttr::NODEV;
@@ -328,8 +364,22 @@ impl Builder<'_> {
             set |= MountAttr::RDONLY;
         }
         call("mount_setattr", set_attributes(tree.as_fd(), set))?;
-        let target = call("openat2", destination(self.new_root()?, at))?;
-        call("move_mount", attach(&tree, target.as_fd()))
+        self.attach_foreign(tree, at)
+    }
+
+    /// Attaches a tree of the user's. Below another such tree somebody else may have a hand in the way there; anywhere
+    /// else the way was made a moment ago by these steps, and nobody can reach it before the pivot.
+    fn attach_foreign(&mut self, tree: OwnedFd, at: &Path) -> Result<()> {
+        if at.ancestors().skip(1).any(|above| self.foreign.contains(above)) {
+            let target = call("openat2", destination(self.new_root()?, at))?;
+            call("move_mount", attach(&tree, target.as_fd()))?;
+            self.held.keep(target);
+        } else {
+            call("move_mount", attach_at(&tree, self.new_root()?, at))?;
+        }
+        self.foreign.insert(at.to_path_buf());
+        self.held.keep(tree);
+        Ok(())
     }
 
     fn overlay(
@@ -357,8 +407,7 @@ impl Builder<'_> {
             None => None,
         };
         let mount = overlay(&lowers, dirs.as_ref().map(|(upper, work)| (upper, work)), forbidden_on(&real)?)?;
-        let target = call("openat2", destination(self.new_root()?, at))?;
-        call("move_mount", attach(&mount, target.as_fd()))
+        self.attach_foreign(mount, at)
     }
 
     fn shell(&mut self, at: &Path, children: &[(PathBuf, bool)]) -> Result<()> {
@@ -396,7 +445,7 @@ impl Builder<'_> {
     }
 
     /// Mounts what stands at a path inside over itself, with attributes of its own.
-    fn over_itself(&self, at: &Path, set: u64) -> Result<()> {
+    fn over_itself(&mut self, at: &Path, set: u64) -> Result<()> {
         let target = match destination(self.new_root()?, at) {
             Ok(target) => target,
             // Gone since the scan: there is nothing to freeze.
@@ -405,10 +454,13 @@ impl Builder<'_> {
         };
         let tree = call("open_tree", clone_tree(target.as_fd(), Path::new(""), true))?;
         call("mount_setattr", set_attributes(tree.as_fd(), set))?;
-        call("move_mount", attach(&tree, target.as_fd()))
+        call("move_mount", attach(&tree, target.as_fd()))?;
+        self.held.keep(tree);
+        self.held.keep(target);
+        Ok(())
     }
 
-    fn mask(&self, at: &Path, dir: bool) -> Result<()> {
+    fn mask(&mut self, at: &Path, dir: bool) -> Result<()> {
         let target = match destination(self.new_root()?, at) {
             Ok(target) => target,
             // /proc has not everything on every kernel; a name of a root that was there a moment ago may be back under it
@@ -418,11 +470,16 @@ impl Builder<'_> {
             Err(errno) => return Err(MountError::Errno("openat2", errno)),
         };
         // A file becomes a directory between the scan and here: try the other kind before giving up.
-        for name in if dir { [MASK_DIR, MASK_FILE] } else { [MASK_FILE, MASK_DIR] } {
-            let tree = call("open_tree", clone_tree(self.scratch()?, Path::new(name), false))?;
-            call("mount_setattr", set_attributes(tree.as_fd(), MountAttr::RDONLY))?;
+        for dir in [dir, !dir] {
+            let tree = self.new_mask(dir)?;
             match attach(&tree, target.as_fd()) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.held.keep(target);
+                    if let Some(before) = self.masks[usize::from(dir)].replace(tree) {
+                        self.held.keep(before);
+                    }
+                    return Ok(());
+                }
                 Err(Errno::INVAL | Errno::NOTDIR) => {}
                 Err(errno) => return Err(MountError::Errno("move_mount", errno)),
             }
@@ -430,7 +487,22 @@ impl Builder<'_> {
         Err(MountError::Changed)
     }
 
+    /// A read-only mount of an empty file or directory: a copy of the last one, which is so already, after the first.
+    fn new_mask(&self, dir: bool) -> Result<OwnedFd> {
+        if let Some(mask) = &self.masks[usize::from(dir)] {
+            return call("open_tree", clone_tree(mask.as_fd(), Path::new(""), false));
+        }
+        let name = if dir { MASK_DIR } else { MASK_FILE };
+        let tree = call("open_tree", clone_tree(self.scratch()?, Path::new(name), false))?;
+        call("mount_setattr", set_attributes(tree.as_fd(), MountAttr::RDONLY))?;
+        Ok(tree)
+    }
+
     fn pivot(&self) -> Result<()> {
+        // Off "/", and the new root with it: the old root then takes it along when it goes, in one umount2(2), each of
+        // which waits for all processors. What it covers at /proc is the host's, and needed no more.
+        let scratch = self.scratch()?;
+        call("move_mount", move_mount(scratch, c"", CWD, c"/proc", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))?;
         call("fchdir", rustix::process::fchdir(self.new_root()?))?;
         call("pivot_root", rustix::process::pivot_root(".", "."))
     }

@@ -1,7 +1,7 @@
 //! The third stage: capabilities in pid 1 already, everything else in the command's own process, last of all seccomp.
 
 use super::root::Rooted;
-use super::{Injected, StepError, landlock, seccomp, verify};
+use super::{Injected, StepError, landlock, listen, seccomp, verify};
 use crate::plan::{By, Seal};
 use crate::sys;
 use caps::CapSet;
@@ -59,7 +59,7 @@ impl Rooted {
 impl Unprivileged {
     /// In the command's process. Descriptors first, since rules are opened after; seccomp last, since it refuses what
     /// the other steps need; then the look back.
-    pub fn seal(self, plan: &Seal, injected: Option<Injected>) -> Result<Sealed, StepError> {
+    pub fn seal(self, plan: &Seal, channel: BorrowedFd<'_>, injected: Option<Injected>) -> Result<Sealed, StepError> {
         sys::close_range_cloexec(3).map_err(|errno| StepError::new("close every descriptor above 2", errno))?;
         for &fd in &plan.fds {
             sys::keep_open(fd).map_err(|errno| {
@@ -72,6 +72,9 @@ impl Unprivileged {
                 return Err(StepError::new("landlock", "Operation not supported (injected)"));
             }
             landlock::restrict(rules, &plan.fds)?;
+        }
+        if plan.notify {
+            listen::install(channel)?;
         }
         if plan.seccomp {
             if injected == Some(Injected::Seccomp) {
@@ -101,9 +104,14 @@ fn limits(plan: &Seal) -> Result<(), StepError> {
     for (resource, limit, name) in all {
         let Some(limit) = limit else { continue };
         let fail = |errno: nix::Error| StepError::new(format!("limit {name}={limit}"), errno);
-        let (_, hard) = getrlimit(resource).map_err(fail)?;
-        let limit = limit.min(hard);
-        setrlimit(resource, limit, limit).map_err(fail)?;
+        match setrlimit(resource, limit, limit) {
+            // Above what the caller may have: then that holds.
+            Err(nix::Error::EPERM) => {
+                let (_, hard) = getrlimit(resource).map_err(fail)?;
+                setrlimit(resource, limit.min(hard), limit.min(hard)).map_err(fail)?;
+            }
+            other => other.map_err(fail)?,
+        }
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! One filter of two parts: a prologue of our own, for what seccompiler cannot say (x32, ENOSYS for single calls), and
 //! the deny list, which seccompiler builds. Every jump of either is relative, so that they can stand behind each other.
+//! What is installed is the same program made short (`shorten`).
 
 use super::StepError;
+use super::shorten::shorten;
 use crate::plan::{DENIED, Denied, When, hints};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
@@ -21,13 +23,13 @@ const AUDIT_ARCH: u32 = 0xc000_003e;
 const AUDIT_ARCH: u32 = 0xc000_00b7;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
 const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const ABOVE: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 const RET_KILL_PROCESS: u32 = 0x8000_0000;
+#[cfg(test)]
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
 
@@ -42,41 +44,15 @@ pub(super) fn install(nested: bool, more: &[&[Denied]]) -> Result<(), StepError>
 }
 
 fn program(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> {
-    let (list, judged) = deny_list(nested, more)?;
+    let plain = plain(nested, more)?;
+    Ok(shorten(&plain, AUDIT_ARCH).unwrap_or(plain))
+}
+
+/// The prologue and the list behind it, as they are written.
+fn plain(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> {
     let mut program = prologue(nested);
-    program.extend(shortcut(&judged));
-    program.extend(list);
+    program.extend(deny_list(nested, more)?);
     Ok(program)
-}
-
-/// Allows the calls that the list does not name without a walk through it: the kernel emulates the program once for
-/// every system call when it is installed. `judged` is sorted, and the accumulator holds the call's number.
-fn shortcut(judged: &[u32]) -> BpfProgram {
-    let mut out = BpfProgram::new();
-    // From behind, so that every way to the list knows how far it is.
-    search(judged, &mut out);
-    out.reverse();
-    out
-}
-
-/// A binary search; `out` is in reverse, the list behind its first entry.
-fn search(judged: &[u32], out: &mut BpfProgram) {
-    /// So many are compared one by one.
-    const FEW: usize = 8;
-    if judged.len() <= FEW {
-        out.push(statement(JUMP, out.len() as u32));
-        out.push(statement(RETURN, RET_ALLOW));
-        for (behind, &number) in (1u8..).zip(judged) {
-            out.push(jump(EQUAL, number, behind, 0));
-        }
-        return;
-    }
-    let (low, high) = judged.split_at(judged.len() / 2);
-    search(high, out);
-    let above = out.len();
-    search(low, out);
-    out.push(statement(JUMP, (out.len() - above) as u32));
-    out.push(jump(AT_LEAST, high[0], 0, 1));
 }
 
 fn statement(code: u32, k: u32) -> sock_filter {
@@ -101,8 +77,8 @@ fn prologue(nested: bool) -> BpfProgram {
         statement(RETURN, RET_KILL_PROCESS),
     ];
     let absent = |when| when == When::NoSys || (when == When::NoSysUnlessNested && !nested);
-    for denied in DENIED.iter().filter(|denied| absent(denied.when)) {
-        if let Some(number) = number(denied.name) {
+    for (denied, number) in DENIED.iter().zip(NUMBERS) {
+        if let (true, Some(number)) = (absent(denied.when), number) {
             program.push(jump(EQUAL, number as u32, 0, 1));
             program.push(statement(RETURN, enosys));
         }
@@ -112,12 +88,13 @@ fn prologue(nested: bool) -> BpfProgram {
     program
 }
 
-/// The program of the list, which needs no part before it, and the calls that it judges, sorted.
-fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<(BpfProgram, Vec<u32>), StepError> {
+/// The program of the list, which needs no part before it.
+fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<BpfProgram, StepError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut always: Vec<i64> = Vec::new();
-    for denied in DENIED.iter().chain(more.iter().copied().flatten()) {
-        let Some(number) = number(denied.name) else { continue };
+    let more = more.iter().copied().flatten().map(|denied| (denied, number(denied.name)));
+    for (denied, number) in DENIED.iter().zip(NUMBERS).chain(more) {
+        let Some(number) = number else { continue };
         let conditions = match denied.when {
             When::NoSys | When::NoSysUnlessNested => continue,
             When::UnlessNested | When::MaskedUnlessNested { .. } if nested => continue,
@@ -150,38 +127,8 @@ fn deny_list(nested: bool, more: &[&[Denied]]) -> Result<(BpfProgram, Vec<u32>),
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(fail)?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    // In their order, for so a BTreeMap has them.
-    let judged = rules.keys().filter_map(|&number| u32::try_from(number).ok()).collect();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).map_err(fail)?;
-    Ok((BpfProgram::try_from(filter).map(compact).map_err(fail)?, judged))
-}
-
-/// Takes the detours out of calls that are refused whatever their arguments: for each seccompiler emits `if nr then
-/// jump 1; jump 2; return; return default`, where `if nr then return` says the same. The kernel emulates the program
-/// once for every system call when it is installed, so its length is launch time.
-fn compact(program: BpfProgram) -> BpfProgram {
-    let is_detour = |chain: &[sock_filter]| {
-        let is = |at: usize, code: u32, k: u32| chain[at].code == code as u16 && chain[at].k == k;
-        chain.len() >= 5
-            && (chain[0].code, chain[0].jt, chain[0].jf) == (EQUAL as u16, 0, 1)
-            && is(1, JUMP, 1)
-            && is(2, JUMP, 2)
-            && chain[3].code == RETURN as u16
-            && is(4, RETURN, RET_ALLOW)
-    };
-    let mut out = BpfProgram::with_capacity(program.len());
-    let mut rest = program.as_slice();
-    while let Some(first) = rest.first() {
-        // No jump of another chain crosses this one: each ends where the next begins.
-        if is_detour(rest) {
-            out.extend([first.clone(), rest[3].clone()]);
-            rest = &rest[5..];
-        } else {
-            out.push(first.clone());
-            rest = &rest[1..];
-        }
-    }
-    out
+    BpfProgram::try_from(filter).map_err(fail)
 }
 
 /// Every comparison looks at the low 32 bits: the kernel takes `TIOCSTI | 1 << 32` for TIOCSTI, and flags, modes and
@@ -190,9 +137,41 @@ fn condition(arg: u8, op: Op, value: u64) -> Result<SeccompCondition, StepError>
     SeccompCondition::new(arg, Len::Dword, op, value).map_err(fail)
 }
 
+/// The numbers of [`DENIED`], in its order, found when this is compiled: a hundred names are not looked up at a launch.
+const NUMBERS: [Option<i64>; DENIED.len()] = {
+    let mut numbers = [None; DENIED.len()];
+    let mut at = 0;
+    while at < numbers.len() {
+        numbers[at] = number(DENIED[at].name);
+        at += 1;
+    }
+    numbers
+};
+
 /// The call's number on this architecture; `None` where it has no such call.
-fn number(name: &str) -> Option<i64> {
-    TABLE.iter().chain(LEGACY).chain(NEW).find(|(known, _)| *known == name).map(|(_, number)| *number)
+const fn number(name: &str) -> Option<i64> {
+    let tables = [TABLE, LEGACY, NEW];
+    let mut table = 0;
+    while table < tables.len() {
+        let mut at = 0;
+        while at < tables[table].len() {
+            let (known, number) = tables[table][at];
+            if same(known.as_bytes(), name.as_bytes()) {
+                return Some(number);
+            }
+            at += 1;
+        }
+        table += 1;
+    }
+    None
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
 }
 
 /// Calls with one number on all architectures that libc has no name for yet.
@@ -332,18 +311,23 @@ mod tests {
 
     #[test]
     fn the_list_compiles_and_nesting_only_shortens_it() {
-        let plain = deny_list(false, &[]).unwrap().0;
-        let nested = deny_list(true, &[]).unwrap().0;
+        let plain = deny_list(false, &[]).unwrap();
+        let nested = deny_list(true, &[]).unwrap();
         assert!(nested.len() < plain.len());
     }
 
     /// Runs a program as the kernel does, for a call with these arguments.
     fn run(program: &[sock_filter], nr: u32, args: [u64; 6]) -> u32 {
-        let mut data = Vec::new();
-        data.extend(nr.to_ne_bytes());
-        data.extend(AUDIT_ARCH.to_ne_bytes());
-        data.extend(0u64.to_ne_bytes());
-        args.iter().for_each(|arg| data.extend(arg.to_ne_bytes()));
+        run_on(program, AUDIT_ARCH, nr, args)
+    }
+
+    fn run_on(program: &[sock_filter], arch: u32, nr: u32, args: [u64; 6]) -> u32 {
+        let mut data = [0; 64];
+        data[..4].copy_from_slice(&nr.to_ne_bytes());
+        data[4..8].copy_from_slice(&arch.to_ne_bytes());
+        for (place, arg) in data[16..].chunks_exact_mut(8).zip(args) {
+            place.copy_from_slice(&arg.to_ne_bytes());
+        }
         let (mut at, mut acc) = (0usize, 0u32);
         loop {
             let step = &program[at];
@@ -357,6 +341,7 @@ mod tests {
                 0x15 => at += branch(acc == step.k),
                 0x25 => at += branch(acc > step.k),
                 0x35 => at += branch(acc >= step.k),
+                0x45 => at += branch(acc & step.k != 0),
                 0x06 => return step.k,
                 other => panic!("instruction {other:#x}"),
             }
@@ -364,16 +349,13 @@ mod tests {
     }
 
     #[test]
-    fn compacting_changes_the_length_and_no_verdict() {
-        let program = deny_list(false, &[]).unwrap().0;
+    fn what_is_installed_refuses_what_the_list_names() {
+        let program = program(false, &[]).unwrap();
         let eperm = RET_ERRNO | libc::EPERM as u32;
         let nr = |name| number(name).unwrap() as u32;
         for denied in DENIED.iter().filter(|denied| matches!(denied.when, When::Always | When::UnlessNested)) {
             assert_eq!(run(&program, nr(denied.name), [0; 6]), eperm, "{}", denied.name);
         }
-        let detours =
-            program.windows(2).filter(|pair| pair[0].code == 0x05 && pair[0].k == 1 && pair[1].k == 2).count();
-        assert_eq!(detours, 0);
         assert_eq!(run(&program, libc::SYS_read as u32, [0; 6]), RET_ALLOW);
         assert_eq!(run(&program, nr("ioctl"), [0, 0x1_0000_5412, 0, 0, 0, 0]), eperm);
         assert_eq!(run(&program, nr("ioctl"), [0, 0x5413, 0, 0, 0, 0]), RET_ALLOW);
@@ -412,27 +394,95 @@ mod tests {
         assert_eq!(run(&offline, nr("setpriority"), [2, 0, 5, 0, 0, 0]), eperm);
     }
 
+    /// Every combination of lists that a plan can ask for.
+    fn variants() -> Vec<(bool, Vec<&'static [Denied]>)> {
+        use crate::plan::{ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS};
+        let lists = [
+            vec![],
+            vec![ON_THE_HOST],
+            vec![WITHOUT_PATH_SOCKETS],
+            vec![ON_THE_HOST, WITHOUT_NETWORK],
+            vec![ON_THE_HOST, WITHOUT_NETWORK, WITHOUT_PATH_SOCKETS],
+        ];
+        lists.into_iter().flat_map(|list| [(false, list.clone()), (true, list)]).collect()
+    }
+
+    /// Does the answer for this number need an argument? Loads are only found on the way, so all of them are tried.
+    fn loads_argument(program: &[sock_filter], nr: u32) -> bool {
+        let without: Vec<sock_filter> = program
+            .iter()
+            .map(|step| {
+                let argument = u32::from(step.code) == LOAD && step.k >= 16;
+                if argument { statement(RETURN, u32::MAX) } else { step.clone() }
+            })
+            .collect();
+        run(&without, nr, [0; 6]) == u32::MAX
+    }
+
     #[test]
-    fn the_whole_answers_as_the_prologue_and_the_list_behind_it() {
-        for nested in [false, true] {
-            let (list, judged) = deny_list(nested, &[]).unwrap();
-            assert!(judged.is_sorted() && judged.len() > 50);
-            let whole = program(nested, &[]).unwrap();
-            let mut first = prologue(nested);
-            first.push(statement(RETURN, RET_ALLOW));
-            let arguments = [0, 1, 2, 3, 10, 16, 0o4755, 0x5412, 0x1_0000_5412, u64::MAX, 0x1000_0000, 0x8_0003, 40];
-            for nr in (0..700).chain([X32_BIT - 1, X32_BIT, X32_BIT + 1, u32::MAX]) {
-                for a in arguments {
-                    for b in arguments {
-                        let args = [a, b, a, b, a, b];
-                        let expected = match run(&first, nr, args) {
-                            RET_ALLOW => run(&list, nr, args),
-                            other => other,
-                        };
-                        assert_eq!(run(&whole, nr, args), expected, "{nr} {args:x?} {nested}");
+    fn the_short_program_answers_as_the_plain_one() {
+        let numbers = || (0..700).chain([X32_BIT - 1, X32_BIT, X32_BIT + 1, 0x7fff_ffff, u32::MAX - 1, u32::MAX]);
+        for (nested, more) in variants() {
+            let plain = plain(nested, &more).unwrap();
+            let short = shorten(&plain, AUDIT_ARCH).unwrap();
+            // Around every constant of the program lies a boundary of some argument.
+            let mut words: Vec<u64> =
+                plain.iter().flat_map(|step| [step.k.wrapping_sub(1), step.k, step.k | 0o200]).map(u64::from).collect();
+            words.extend([0, 1, 0x1_0000_5412, 0x1_0000_0000, u64::MAX, 0o6755, 0o20_000_101, 0x1_1000_0000]);
+            words.retain(|word| *word > 600 || *word < 50 || *word == 262);
+            words.sort_unstable();
+            words.dedup();
+            for nr in numbers() {
+                for arch in [0, AUDIT_ARCH ^ 1, 0x4000_0003] {
+                    assert_eq!(run_on(&short, arch, nr, [0; 6]), run_on(&plain, arch, nr, [0; 6]), "{nr} {arch:x}");
+                }
+                assert_eq!(run(&short, nr, [0; 6]), run(&plain, nr, [0; 6]), "{nr} {nested}");
+                if !loads_argument(&plain, nr) {
+                    assert!(!loads_argument(&short, nr), "{nr}");
+                    continue;
+                }
+                for &a in &words {
+                    for &b in &words {
+                        for args in [[a, b, a, b, a, b], [a, b, b, b, a, a]] {
+                            assert_eq!(run(&short, nr, args), run(&plain, nr, args), "{nr} {args:x?} {nested}");
+                        }
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_program_stays_short_and_decides_hot_calls_by_number_alone() {
+        for (nested, more) in variants() {
+            let length = program(nested, &more).unwrap().len();
+            assert!(length <= 220, "{length} instructions {nested} {}", more.len());
+        }
+        let program = program(false, &[]).unwrap();
+        for hot in [libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_mmap, libc::SYS_getdents64] {
+            assert!(!loads_argument(&program, hot as u32), "{hot}");
+        }
+        for hot in [libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_lseek, libc::SYS_futex] {
+            assert!(!loads_argument(&program, hot as u32), "{hot}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_another_shape_is_left_alone() {
+        let answer = statement(RETURN, RET_ALLOW);
+        assert!(shorten(&[], AUDIT_ARCH).is_none());
+        assert!(shorten(std::slice::from_ref(&answer), AUDIT_ARCH).is_none());
+        let mut program = prologue(false);
+        program.push(answer);
+        assert!(shorten(&program, AUDIT_ARCH).is_some());
+        assert!(shorten(&program, AUDIT_ARCH ^ 1).is_none());
+        // A comparison of an argument before the number is known, and an end that is none.
+        for last in [statement(LOAD, 16), statement(0x87, 0)] {
+            let mut program = prologue(false);
+            program.extend([last, jump(EQUAL, 7, 0, 0), statement(RETURN, RET_ALLOW)]);
+            assert!(shorten(&program, AUDIT_ARCH).is_none());
+        }
+        program.pop();
+        assert!(shorten(&program, AUDIT_ARCH).is_none());
     }
 }

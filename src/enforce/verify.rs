@@ -6,7 +6,7 @@ use crate::plan::Seal;
 /// Reads /proc/self/status and refuses on any difference. The last act before exec.
 pub(super) fn read_back(plan: &Seal) -> Result<(), StepError> {
     let step = "read /proc/self/status back";
-    let status = crate::sys::read_proc("/proc/self/status").map_err(|err| StepError::new(step, err))?;
+    let status = crate::sys::read_proc_record("/proc/self/status").map_err(|err| StepError::new(step, err))?;
     check(&String::from_utf8_lossy(&status), plan.seccomp, plan.on_the_host)
         .map_err(|cause| StepError::new(step, cause))
 }

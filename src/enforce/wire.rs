@@ -4,8 +4,15 @@
 //! never holds the channel (close-on-exec), hence no packet comes from it.
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+
+const LISTENER: u8 = b'L';
 
 /// The longest packet. What a failure says beyond it is cut.
 const LONGEST: usize = 16 * 1024;
@@ -22,6 +29,10 @@ pub enum Report {
     Continued,
     /// The last report.
     Ended(Ended),
+    /// The listener of the command's own filter comes with it. Sent by the command's process before its exec.
+    Listener,
+    /// There is none, for a filter around the box has one, or lets nobody serve it.
+    NoListener,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,15 +169,18 @@ pub fn send_report(channel: BorrowedFd<'_>, report: &Report, wait: Wait) -> Resu
             out.push(b'K');
             out.extend(signal.to_le_bytes());
         }
+        Report::Listener => out.push(LISTENER),
+        Report::NoListener => out.push(b'N'),
     }
     send_packet(channel, &out, wait)
 }
 
 /// # Errors
-/// `Gone`, `WouldBlock` (with `Wait::No`), `Garbled` or the errno of recv(2).
-pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<Report, WireError> {
+/// `Gone`, `WouldBlock` (with `Wait::No`), `Garbled` or the errno of recvmsg(2).
+pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<(Report, Option<OwnedFd>), WireError> {
     let mut buffer = [0; LONGEST];
-    let mut packet = receive_packet(channel, &mut buffer, wait)?;
+    let (length, descriptor) = receive_with_descriptor(channel, &mut buffer, wait)?;
+    let mut packet = Packet(&buffer[..length]);
     let report = match packet.byte()? {
         b'F' => {
             let kind = match packet.byte()? {
@@ -191,9 +205,32 @@ pub fn receive_report(channel: BorrowedFd<'_>, wait: Wait) -> Result<Report, Wir
         b'C' => Report::Continued,
         b'X' => Report::Ended(Ended::Exited(packet.number()? as i32)),
         b'K' => Report::Ended(Ended::Signaled(packet.number()? as i32)),
+        LISTENER if descriptor.is_some() => Report::Listener,
+        b'N' => Report::NoListener,
         _ => return Err(WireError::Garbled),
     };
-    packet.end().map(|()| report)
+    packet.end().map(|()| (report, descriptor))
+}
+
+/// Sends [`Report::Listener`] with the listener itself.
+///
+/// # Errors
+/// `Gone` or the errno of sendmsg(2).
+pub fn send_listener(channel: BorrowedFd<'_>, listener: BorrowedFd<'_>) -> Result<(), WireError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [listener];
+    // It fails only for a buffer that is too small.
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(WireError::System(Errno::NOBUFS));
+    }
+    loop {
+        match sendmsg(channel, &[IoSlice::new(&[LISTENER])], &mut control, SendFlags::NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(WireError::from(errno)),
+        }
+    }
 }
 
 /// # Errors
@@ -262,6 +299,36 @@ fn send_packet(channel: BorrowedFd<'_>, packet: &[u8], wait: Wait) -> Result<(),
             Err(errno) => return Err(WireError::from(errno)),
         }
     }
+}
+
+/// As [`receive_packet`], with the descriptor that came along.
+fn receive_with_descriptor(
+    channel: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    wait: Wait,
+) -> Result<(usize, Option<OwnedFd>), WireError> {
+    let flags = match wait {
+        Wait::Yes => RecvFlags::TRUNC | RecvFlags::CMSG_CLOEXEC,
+        Wait::No => RecvFlags::TRUNC | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+    };
+    let room = buffer.len();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        match recvmsg(channel, &mut [IoSliceMut::new(&mut *buffer)], &mut control, flags) {
+            // No message is empty, so this is the end.
+            Ok(message) if message.bytes == 0 => return Err(WireError::Gone),
+            Ok(message) if message.bytes <= room => break message.bytes,
+            Ok(_) => return Err(WireError::Garbled),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(WireError::from(errno)),
+        }
+    };
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        RecvAncillaryMessage::ScmCredentials(_) | _ => None,
+    });
+    Ok((got, descriptor))
 }
 
 fn receive_packet<'a>(channel: BorrowedFd<'_>, buffer: &'a mut [u8], wait: Wait) -> Result<Packet<'a>, WireError> {
@@ -353,7 +420,7 @@ mod tests {
             Report::Ended(Ended::Signaled(64)),
         ] {
             send_report(inside.as_fd(), &report, Wait::Yes).unwrap();
-            assert_eq!(receive_report(outside.as_fd(), Wait::No), Ok(report));
+            assert_eq!(receive_report(outside.as_fd(), Wait::No).map(|(report, _)| report), Ok(report));
         }
         for order in [
             Order::Proceed,
@@ -368,24 +435,39 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_arrives_as_a_descriptor_of_its_own() {
+        let (outside, inside) = pair().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        send_listener(inside.as_fd(), writer.as_fd()).unwrap();
+        drop(writer);
+        let (report, got) = receive_report(outside.as_fd(), Wait::No).unwrap();
+        assert_eq!(report, Report::Listener);
+        rustix::io::write(got.unwrap(), b"x").unwrap();
+        assert_eq!(rustix::io::read(&reader, &mut [0; 2]), Ok(1));
+        // One that claims to bring a listener and brings none.
+        send_report(inside.as_fd(), &Report::Listener, Wait::Yes).unwrap();
+        assert_eq!(receive_report(outside.as_fd(), Wait::No).unwrap_err(), WireError::Garbled);
+    }
+
+    #[test]
     fn a_failure_that_is_too_long_is_cut_between_characters() {
         let (outside, inside) = pair().unwrap();
         let failure = Failure { kind: FailureKind::Setup, text: "é".repeat(LONGEST), hints: vec!["lost".into(); 3] };
         send_report(inside.as_fd(), &Report::Failed(failure), Wait::Yes).unwrap();
-        let Ok(Report::Failed(got)) = receive_report(outside.as_fd(), Wait::No) else { panic!() };
+        let Ok((Report::Failed(got), None)) = receive_report(outside.as_fd(), Wait::No) else { panic!() };
         assert!(got.text.len() > LONGEST - 16 && got.text.chars().all(|c| c == 'é') && got.hints.is_empty());
     }
 
     #[test]
     fn a_dead_peer_an_empty_channel_and_nonsense_are_told_apart() {
         let (outside, inside) = pair().unwrap();
-        assert_eq!(receive_report(outside.as_fd(), Wait::No), Err(WireError::WouldBlock));
+        assert_eq!(receive_report(outside.as_fd(), Wait::No).unwrap_err(), WireError::WouldBlock);
         send_packet(inside.as_fd(), b"X1", Wait::Yes).unwrap();
-        assert_eq!(receive_report(outside.as_fd(), Wait::No), Err(WireError::Garbled));
+        assert_eq!(receive_report(outside.as_fd(), Wait::No).unwrap_err(), WireError::Garbled);
         send_packet(outside.as_fd(), &[b's'; 17], Wait::Yes).unwrap();
         assert_eq!(receive_order(inside.as_fd(), Wait::No), Err(WireError::Garbled));
         drop(inside);
-        assert_eq!(receive_report(outside.as_fd(), Wait::No), Err(WireError::Gone));
+        assert_eq!(receive_report(outside.as_fd(), Wait::No).unwrap_err(), WireError::Gone);
         assert_eq!(send_order(outside.as_fd(), Order::Continue, Wait::No), Err(WireError::Gone));
     }
 }

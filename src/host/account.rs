@@ -15,8 +15,8 @@ pub struct Account {
 impl Account {
     /// The account of `uid`, with made-up names where the files have none (containers, network directories).
     pub fn lookup(uid: u32, gid: u32) -> Account {
-        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
-        let group = std::fs::read("/etc/group").unwrap_or_default();
+        let passwd = crate::sys::read_whole("/etc/passwd").unwrap_or_default();
+        let group = crate::sys::read_whole("/etc/group").unwrap_or_default();
         Account::from_files(&passwd, &group, uid, gid)
     }
 

@@ -66,7 +66,7 @@ pub(super) fn probe(mounts: &[Mount]) -> Cgroups {
         return Cgroups::None;
     }
     // Seen from another cgroup namespace than the one it was mounted in, its paths are not those of /proc/self/cgroup.
-    let whole = mounts.iter().rev().find(|mount| mount.at == Path::new(MOUNT)).is_some_and(|mount| mount.whole);
+    let whole = mounts.iter().rev().find(|mount| mount.at == Path::new(MOUNT)).is_some_and(|mount| mount.is_whole());
     if !whole {
         return Cgroups::Closed(format!("the groups at {MOUNT} are seen from another cgroup namespace"));
     }

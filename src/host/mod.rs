@@ -3,11 +3,13 @@
 mod account;
 mod cgroup;
 mod mounts;
+mod sockets;
 mod system;
 
 pub use account::Account;
 pub use cgroup::{Cgroups, Controllers, Delegation};
-pub use mounts::{Mount, MountsError, below as mounts_below};
+pub use mounts::{Mount, MountsError, below as mounts_below, shown as mount_of};
+pub use sockets::{Sockets, bound as bound_sockets};
 pub use system::{Machine, Setting, System, is_filtered};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
@@ -137,7 +139,7 @@ fn physical_memory() -> u64 {
 
 /// The ranges of user_namespaces(7)'s map: inside id, outside id, count.
 fn id_ranges(file: &str) -> Vec<(u32, u32)> {
-    let text = String::from_utf8(crate::sys::read_proc(file).unwrap_or_default()).unwrap_or_default();
+    let text = String::from_utf8(crate::sys::read_whole(file).unwrap_or_default()).unwrap_or_default();
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let first = fields.next()?.parse().ok()?;

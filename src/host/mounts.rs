@@ -1,5 +1,6 @@
 //! The mount table, read once: which mounts lie below a root.
 
+use crate::path::is_at_or_below;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -9,11 +10,18 @@ use std::path::{Path, PathBuf};
 pub struct Mount {
     pub at: PathBuf,
     pub kind: String,
-    /// It shows its file system from the root on.
-    pub whole: bool,
+    /// The directory or file of its file system that it shows: `/` is all of it.
+    pub root: PathBuf,
+    /// Which file system that is, as `major:minor`.
+    pub device: (u32, u32),
 }
 
 impl Mount {
+    /// Does it show its file system from the root on?
+    pub fn is_whole(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     /// Is it a file system that is the kernel's own: one through which the machine is looked at and set?
     pub fn is_kernel(&self) -> bool {
         const KERNEL: [&str; 17] = [
@@ -62,20 +70,26 @@ impl fmt::Display for MountsError {
 impl std::error::Error for MountsError {}
 
 pub(super) fn read() -> Result<Vec<Mount>, MountsError> {
-    crate::sys::read_proc("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
+    crate::sys::read_whole("/proc/self/mountinfo").map(|text| parse(&text)).map_err(MountsError)
 }
 
-/// Parses proc_pid_mountinfo(5): field 4 is the root of the mount, 5 the mount point with space, tab, newline and backslash in octal; the type
-/// follows a lone dash.
+/// Parses proc_pid_mountinfo(5): field 3 is the device, 4 the root of the mount, 5 the mount point, both with space, tab,
+/// newline and backslash in octal; the type follows a lone dash.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
     let line = |line: &[u8]| {
         let mut fields = line.split(|&b| b == b' ');
-        let whole = fields.nth(3)? == b"/";
+        let device = device(fields.nth(2)?)?;
+        let root = unescape(fields.next()?);
         let at = unescape(fields.next()?);
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        Some(Mount { at, kind: String::from_utf8_lossy(kind).into_owned(), whole })
+        Some(Mount { at, kind: String::from_utf8_lossy(kind).into_owned(), root, device })
     };
     text.split(|&b| b == b'\n').filter_map(line).collect()
+}
+
+fn device(field: &[u8]) -> Option<(u32, u32)> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn unescape(field: &[u8]) -> PathBuf {
@@ -95,9 +109,14 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(out))
 }
 
+/// The mount that `path` lies on: of several at one place the last is the one that shows.
+pub fn shown<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    mounts.iter().filter(|mount| path.starts_with(&mount.at)).max_by_key(|mount| mount.at.as_os_str().len())
+}
+
 /// The mounts strictly below `root`, each once, topmost last.
 pub fn below<'a>(mounts: &'a [Mount], root: &'a Path) -> impl Iterator<Item = &'a Mount> {
-    mounts.iter().filter(move |mount| mount.at != root && mount.at.starts_with(root))
+    mounts.iter().filter(move |mount| is_at_or_below(&mount.at, root) && mount.at != root)
 }
 
 #[cfg(test)]
@@ -109,8 +128,9 @@ mod tests {
         let text = b"36 35 98:0 / /mnt/a\\040b\\134c rw,noatime master:1 - ext3 /dev/root rw\n\
                      37 35 0:9 /.. /mnt/d rw - fuse.sshfs x rw\n";
         let mounts = parse(text);
-        assert_eq!(mounts[0], Mount { at: "/mnt/a b\\c".into(), kind: "ext3".into(), whole: true });
-        assert!(!mounts[1].whole);
+        let first = Mount { at: "/mnt/a b\\c".into(), kind: "ext3".into(), root: "/".into(), device: (98, 0) };
+        assert_eq!(mounts[0], first);
+        assert!(mounts[0].is_whole() && !mounts[1].is_whole());
         assert!(mounts[1].may_hang() && !mounts[0].may_hang());
         assert_eq!(below(&mounts, Path::new("/mnt")).count(), 2);
         assert_eq!(below(&mounts, Path::new("/mnt/d")).count(), 0);

@@ -66,7 +66,7 @@ impl System {
 
 /// Is a seccomp filter on this process? The mark of a container or a sandbox around it.
 pub fn is_filtered() -> bool {
-    let status = sys::read_proc("/proc/self/status").unwrap_or_default();
+    let status = sys::read_whole("/proc/self/status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     status.lines().find_map(|line| line.strip_prefix("Seccomp:")).is_some_and(|mode| mode.trim() == "2")
 }

@@ -7,5 +7,7 @@ mod resolve;
 mod scan;
 
 pub use plain::open_plain;
-pub use resolve::{FileId, HostPath, Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve};
-pub use scan::{Found, Judge, ScanNotice, Verdict, identity, scan, without_trace};
+pub use resolve::{
+    FileId, HostPath, Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve, resolve_existing,
+};
+pub use scan::{Found, Judge, Linked, ScanNotice, Verdict, found, identity, linked, scan, without_trace};

@@ -3,8 +3,11 @@
 //! A pattern without a slash names a file or directory at any depth below a root; one with a slash is relative to the
 //! root; one that starts with a slash is absolute. Matching lower-cases both sides, for `.ENV` is a secret as well.
 
+pub use globset::escape;
 use globset::{GlobBuilder, GlobMatcher};
+use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
@@ -20,7 +23,7 @@ enum Anchor {
 #[derive(Debug, Clone)]
 pub struct Pattern {
     /// Lower-cased, without the parts that only say where it is anchored.
-    body: String,
+    body: Cow<'static, str>,
     anchor: Anchor,
     weight: u16,
 }
@@ -45,27 +48,19 @@ impl Pattern {
     ///
     /// # Errors
     /// When the glob is empty or malformed.
-    pub fn parse(text: &str) -> Result<Pattern, PatternError> {
-        let bad = |reason: &str| PatternError { text: text.to_owned(), reason: reason.to_owned() };
-        let trimmed = text.strip_suffix('/').unwrap_or(text);
-        let trimmed = trimmed.strip_prefix("./").unwrap_or(trimmed);
-        if trimmed.is_empty() {
-            return Err(bad("it is empty"));
+    pub fn parse(text: impl Into<Cow<'static, str>>) -> Result<Pattern, PatternError> {
+        let text = text.into();
+        let bad = |reason: &str| PatternError { text: text.to_string(), reason: reason.to_owned() };
+        let (anchor, body) = match &text {
+            // Of a built-in profile's text nothing is copied where nothing changes.
+            Cow::Borrowed(text) => split(text).map(|(anchor, body)| (anchor, folded(body))),
+            Cow::Owned(text) => split(text).map(|(anchor, body)| (anchor, Cow::Owned(body.to_lowercase()))),
         }
-        let anchor = match trimmed.find('/') {
-            None => Anchor::Name,
-            Some(0) => Anchor::Absolute,
-            Some(_) => Anchor::Root,
-        };
-        // `**/NAME` says no more than `NAME`: judged as a name it costs less on every entry of a tree.
-        let (body, anchor) = match trimmed.strip_prefix("**/") {
-            Some(rest) if !rest.contains('/') && !rest.is_empty() => (rest, Anchor::Name),
-            _ => (trimmed, anchor),
-        };
-        let pattern = Pattern { body: body.to_lowercase(), anchor, weight: literal_characters(body) };
+        .ok_or_else(|| bad("it is empty"))?;
+        let pattern = Pattern { weight: literal_characters(&body), body, anchor };
         // Only what has more than stars and plain classes in it can be malformed: compiling costs more than all else at
         // a launch.
-        if body.contains(['[', ']', '{', '}', '\\']) && Part::list(&pattern.body).is_none() {
+        if pattern.body.contains(['[', ']', '{', '}', '\\']) && Part::list(&pattern.body).is_none() {
             compile(&pattern.body).map_err(|reason| bad(&reason))?;
         }
         Ok(pattern)
@@ -80,7 +75,7 @@ impl Pattern {
             text: path.display().to_string(),
             reason: "a path in a pattern must be UTF-8".into(),
         })?;
-        let mut pattern = Pattern::parse(&globset::escape(text))?;
+        let mut pattern = Pattern::parse(globset::escape(text))?;
         pattern.weight = u16::MAX;
         Ok(pattern)
     }
@@ -89,6 +84,28 @@ impl Pattern {
     pub fn weight(&self) -> u16 {
         self.weight
     }
+}
+
+/// What a pattern says beside where it is anchored; `None` for an empty one.
+fn split(text: &str) -> Option<(Anchor, &str)> {
+    let trimmed = text.strip_suffix('/').unwrap_or(text);
+    let trimmed = trimmed.strip_prefix("./").unwrap_or(trimmed);
+    let anchor = match trimmed.find('/') {
+        None if trimmed.is_empty() => return None,
+        None => Anchor::Name,
+        Some(0) => Anchor::Absolute,
+        Some(_) => Anchor::Root,
+    };
+    // `**/NAME` says no more than `NAME`: judged as a name it costs less on every entry of a tree.
+    match trimmed.strip_prefix("**/") {
+        Some(rest) if !rest.contains('/') && !rest.is_empty() => Some((Anchor::Name, rest)),
+        _ => Some((anchor, trimmed)),
+    }
+}
+
+fn folded(text: &'static str) -> Cow<'static, str> {
+    let is_folded = text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+    if is_folded { Cow::Borrowed(text) } else { Cow::Owned(text.to_lowercase()) }
 }
 
 /// Characters outside of wildcards, classes and alternatives.
@@ -108,6 +125,12 @@ fn literal_characters(glob: &str) -> u16 {
         }
     }
     count
+}
+
+/// Does a glob of another program's match all of a path? One that does not compile matches nothing.
+pub fn matches_whole(glob: &str, path: &OsStr, any_case: bool) -> bool {
+    let glob = GlobBuilder::new(glob).literal_separator(true).case_insensitive(any_case).build();
+    glob.is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(path)))
 }
 
 fn compile(glob: &str) -> Result<GlobMatcher, String> {
@@ -252,38 +275,27 @@ impl NameForm {
             NameForm::Complex { glob, compiled } => is_match(compiled, glob, name),
         }
     }
-
-    /// A byte that every match begins with, else one that it ends with.
-    fn edge(&self) -> Edge {
-        let literal = |byte: Option<&u8>| byte.copied().filter(|b| b.is_ascii() && !b"*?[]{}\\,".contains(b));
-        let (first, last) = match self {
-            NameForm::Exact(text) => (literal(text.first()), None),
-            NameForm::Around(before, after) => (literal(before.first()), literal(after.last())),
-            NameForm::Plain(parts) => {
-                let byte = |part: Option<&Part>| match part {
-                    Some(Part::Byte(byte)) => Some(*byte),
-                    Some(Part::Any | Part::Many | Part::Class(..)) | None => None,
-                };
-                (byte(parts.first()), byte(parts.last()))
-            }
-            NameForm::Complex { glob, .. } => {
-                // Behind a backslash the last byte is literal as well, but then the one before is not: leave it.
-                let last = if glob.contains('\\') { None } else { literal(glob.as_bytes().last()) };
-                (literal(glob.as_bytes().first()), last)
-            }
-        };
-        match (first, last) {
-            (Some(first), _) => Edge::First(first),
-            (None, Some(last)) => Edge::Last(last),
-            (None, None) => Edge::None,
-        }
-    }
 }
 
 enum Edge {
     First(u8),
     Last(u8),
     None,
+}
+
+impl Edge {
+    /// A byte that every match of a glob begins with, else one that it ends with. Read off the text: most patterns of a
+    /// set never meet a name that comes near them, and so are never taken apart.
+    fn of(glob: &str) -> Edge {
+        let literal = |byte: Option<&u8>| byte.copied().filter(|b| b.is_ascii() && !b"*?[]{}\\,".contains(b));
+        // Behind a backslash the last byte is literal as well, but then the one before is not: leave it.
+        let last = if glob.contains('\\') { None } else { literal(glob.as_bytes().last()) };
+        match (literal(glob.as_bytes().first()), last) {
+            (Some(first), _) => Edge::First(first),
+            (None, Some(last)) => Edge::Last(last),
+            (None, None) => Edge::None,
+        }
+    }
 }
 
 fn is_match(compiled: &Compiled, glob: &str, text: &[u8]) -> bool {
@@ -293,12 +305,39 @@ fn is_match(compiled: &Compiled, glob: &str, text: &[u8]) -> bool {
     matcher.as_ref().is_some_and(|matcher| matcher.is_match(Path::new(std::ffi::OsStr::from_bytes(text))))
 }
 
-/// One pattern of a set: its name part, and for those with a slash the whole path besides.
+/// One pattern of a set. What compares names is made of its text when a name first comes near it.
 #[derive(Debug, Clone)]
 struct Member {
-    id: usize,
-    name: NameForm,
-    path: Option<(Anchor, String, Compiled)>,
+    body: Cow<'static, str>,
+    anchor: Anchor,
+    name: OnceCell<NameForm>,
+    path: Compiled,
+}
+
+impl Member {
+    fn new(pattern: Pattern) -> Member {
+        Member { body: pattern.body, anchor: pattern.anchor, name: OnceCell::new(), path: OnceCell::new() }
+    }
+
+    /// The part that a name is compared with; `None` for one that says nothing by itself: it is cut out of braces.
+    fn name_part(&self) -> Option<&str> {
+        let whole = self.anchor != Anchor::Name && self.body.contains('{');
+        if whole { None } else { self.body.rsplit('/').next() }
+    }
+
+    fn edge(&self) -> Edge {
+        self.name_part().map_or(Edge::None, Edge::of)
+    }
+
+    fn takes(&self, name: &[u8]) -> bool {
+        let form = || match self.name_part() {
+            None => NameForm::Around(Vec::new(), Vec::new()),
+            // Within a name two stars say no more than one.
+            Some(name) if name.contains("**") => NameForm::of(&name.replace("**", "*")),
+            Some(name) => NameForm::of(name),
+        };
+        self.name.get_or_init(form).matches(name)
+    }
 }
 
 /// Many patterns, asked at once. They lie in buckets by a byte that a matching name begins or ends with, so that most
@@ -339,27 +378,16 @@ impl Buckets {
 }
 
 impl PatternSet {
-    pub fn new(patterns: &[Pattern]) -> PatternSet {
-        let mut set = PatternSet { members: Vec::with_capacity(patterns.len()), ..PatternSet::default() };
+    pub fn new(patterns: Vec<Pattern>) -> PatternSet {
+        let mut set = PatternSet { members: patterns.into_iter().map(Member::new).collect(), ..PatternSet::default() };
         let (mut first, mut last) = (Vec::new(), Vec::new());
-        for (id, pattern) in patterns.iter().enumerate() {
-            let name = pattern.body.rsplit('/').next().unwrap_or_default();
-            let plain = pattern.anchor == Anchor::Name;
-            let path = (!plain).then(|| (pattern.anchor, pattern.body.clone(), OnceCell::new()));
-            // A name part such as `**`, or one that is cut out of braces, says nothing by itself.
-            let whole = pattern.body.contains('{') && !plain;
-            let name = match (whole, name.contains("**")) {
-                (true, _) => NameForm::Around(Vec::new(), Vec::new()),
-                (false, true) => NameForm::of(&name.replace("**", "*")),
-                (false, false) => NameForm::of(name),
-            };
-            let index = set.members.len() as u16;
-            match name.edge() {
+        for (index, member) in set.members.iter().enumerate() {
+            let index = index as u16;
+            match member.edge() {
                 Edge::First(byte) => first.push((byte, index)),
                 Edge::Last(byte) => last.push((byte, index)),
                 Edge::None => set.rest.push(index),
             }
-            set.members.push(Member { id, name, path });
         }
         set.first = Buckets::new(first);
         set.last = Buckets::new(last);
@@ -383,18 +411,18 @@ impl PatternSet {
         let near = self.first.of(first).iter().chain(self.last.of(last)).chain(&self.rest);
         for &index in near {
             let member = &self.members[usize::from(index)];
-            if member.name.matches(folded)
-                && member.path.as_ref().is_none_or(|path| path_matches(path, absolute, root_len))
-            {
-                hits.push(member.id);
+            let path = || member.anchor == Anchor::Name || path_matches(member, absolute, root_len);
+            if member.takes(folded) && path() {
+                hits.push(usize::from(index));
             }
         }
     }
 }
 
-fn path_matches((anchor, glob, compiled): &(Anchor, String, Compiled), absolute: &[u8], root_len: usize) -> bool {
+fn path_matches(member: &Member, absolute: &[u8], root_len: usize) -> bool {
+    let glob = &*member.body;
     // Lower-casing can change the length of non-ASCII text: the root is cut off before it.
-    let path = match anchor {
+    let path = match member.anchor {
         Anchor::Absolute => absolute,
         Anchor::Root | Anchor::Name => absolute.get(root_len + 1..).unwrap_or_default(),
     };
@@ -403,7 +431,7 @@ fn path_matches((anchor, glob, compiled): &(Anchor, String, Compiled), absolute:
     if !glob.contains(['*', '?', '[', ']', '{', '}', '\\']) {
         return glob.as_bytes() == folded;
     }
-    is_match(compiled, glob, &folded)
+    is_match(&member.path, glob, &folded)
 }
 
 /// Lower-cases text as a whole; bytes that are no UTF-8 are lower-cased where they are ASCII.
@@ -424,8 +452,8 @@ mod tests {
     use super::*;
 
     fn hits(patterns: &[&str], path: &str) -> Vec<usize> {
-        let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::parse(text).unwrap()).collect();
-        let set = PatternSet::new(&patterns);
+        let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::parse(text.to_string()).unwrap()).collect();
+        let set = PatternSet::new(patterns);
         let (mut scratch, mut hits) = (Vec::new(), Vec::new());
         set.matches(path.as_bytes(), "/r".len(), &mut scratch, &mut hits);
         hits.sort_unstable();

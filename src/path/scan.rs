@@ -22,6 +22,8 @@ pub enum Verdict<S> {
     Stop,
     /// Report it and enter with this state.
     Report(S),
+    /// Report it if the file has another name as well; do not enter.
+    IfLinked,
     /// Neither reported nor entered.
     Skip,
 }
@@ -30,7 +32,28 @@ pub enum Verdict<S> {
 pub trait Judge {
     type State: Copy;
     type Rule;
-    fn judge(&mut self, state: Self::State, path: &[u8], kind: FileType) -> (Verdict<Self::State>, Option<Self::Rule>);
+    /// The directory whose entries would be judged next: is there anything to judge in it?
+    fn enter(&mut self, _: BorrowedFd<'_>) -> bool {
+        true
+    }
+    /// `ino` is the inode number as the listing has it: of two names of one file it is the same, yet it need not be the
+    /// number that stat(2) gives (overlays, mount points).
+    fn judge(
+        &mut self,
+        state: Self::State,
+        path: &[u8],
+        kind: FileType,
+        ino: u64,
+    ) -> (Verdict<Self::State>, Option<Self::Rule>);
+}
+
+/// A file with more than one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Linked {
+    pub id: FileId,
+    pub names: u64,
+    /// The inode number of the listing.
+    pub listed: u64,
 }
 
 /// An entry that the judge wants reported.
@@ -39,6 +62,8 @@ pub struct Found<R> {
     pub path: PathBuf,
     pub kind: Option<Kind>,
     pub link: bool,
+    /// Its other names, where it is a file that has some.
+    pub linked: Option<Linked>,
     pub rule: R,
 }
 
@@ -124,6 +149,9 @@ fn read_one<J: Judge>(
     found: &mut Vec<Found<J::Rule>>,
     todo: &mut Vec<Pending<J::State>>,
 ) -> Result<(), Errno> {
+    if !judge.enter(fd.as_fd()) {
+        return Ok(());
+    }
     let dir_len = path.len();
     let mut entries = RawDir::new(fd, buffer);
     while let Some(entry) = entries.next() {
@@ -139,18 +167,22 @@ fn read_one<J: Judge>(
         path.truncate(dir_len);
         path.push(b'/');
         path.extend_from_slice(name.to_bytes());
-        let (verdict, rule) = judge.judge(state, path, kind);
+        let (verdict, rule) = judge.judge(state, path, kind, entry.ino());
         let enter = match verdict {
             Verdict::Pass(inside) | Verdict::Report(inside) => Some(inside),
-            Verdict::Stop | Verdict::Skip => None,
+            Verdict::Stop | Verdict::IfLinked | Verdict::Skip => None,
         };
-        if let (Verdict::Stop | Verdict::Report(_), Some(rule)) = (verdict, rule) {
-            found.push(Found {
-                path: PathBuf::from(OsStr::from_bytes(path)),
-                kind: kind_of(kind),
-                link: kind == FileType::Symlink,
-                rule,
-            });
+        if let (Verdict::Stop | Verdict::Report(_) | Verdict::IfLinked, Some(rule)) = (verdict, rule) {
+            let linked = linked_at(fd.as_fd(), name, kind, entry.ino());
+            if !matches!(verdict, Verdict::IfLinked) || linked.is_some() {
+                found.push(Found {
+                    path: PathBuf::from(OsStr::from_bytes(path)),
+                    kind: kind_of(kind),
+                    link: kind == FileType::Symlink,
+                    linked,
+                    rule,
+                });
+            }
         }
         if let (Some(state), FileType::Directory) = (enter, kind) {
             todo.push(Pending { path: path.clone(), state });
@@ -158,6 +190,24 @@ fn read_one<J: Judge>(
     }
     path.truncate(dir_len);
     Ok(())
+}
+
+/// Only files are looked at, and only those that are reported: the walk itself stats nothing. One that is gone by now
+/// has no other name that leads to it.
+fn linked_at(dir: BorrowedFd<'_>, name: &std::ffi::CStr, kind: FileType, listed: u64) -> Option<Linked> {
+    if matches!(kind, FileType::Directory | FileType::Symlink | FileType::Unknown) {
+        return None;
+    }
+    links_of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?, listed)
+}
+
+fn links_of(stat: &rustix::fs::Stat, listed: u64) -> Option<Linked> {
+    if matches!(FileType::from_raw_mode(stat.st_mode), FileType::Directory | FileType::Symlink) {
+        return None;
+    }
+    #[allow(clippy::useless_conversion, reason = "the field's width depends on the architecture")]
+    let names = u64::from(stat.st_nlink);
+    (names > 1).then_some(Linked { id: FileId { dev: stat.st_dev, ino: stat.st_ino }, names, listed })
 }
 
 fn stat_kind(dir: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<FileType, Errno> {
@@ -177,6 +227,18 @@ fn kind_of(kind: FileType) -> Option<Kind> {
         FileType::CharacterDevice | FileType::BlockDevice => Some(Kind::Device),
         FileType::Symlink | FileType::Unknown => None,
     }
+}
+
+/// The other names of the file at `path`, where it has some; links not followed.
+pub fn linked(path: &Path) -> Option<Linked> {
+    let stat = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    links_of(&stat, stat.st_ino)
+}
+
+/// What stands at `path`, if it is neither nothing nor a link.
+pub fn found(path: &Path) -> Option<(FileId, Kind)> {
+    let (id, kind) = identity(path).ok()?;
+    Some((id, kind_of(kind)?))
 }
 
 /// The identity of what stands at `path`, links not followed.

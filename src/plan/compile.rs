@@ -1,5 +1,6 @@
 //! From policy, facts and findings to the ordered steps.
 
+use super::git;
 use super::{By, Cgroup, Exec, IdMap, Isolate, Namespace, Plan, RootStep, Seal, Whiteout, landlock, tier};
 use crate::host::{Cgroups, Facts};
 use crate::path::{Kind, is_at_or_below};
@@ -73,6 +74,7 @@ pub fn compile(policy: &Policy, facts: &Facts, surveys: &[(usize, Vec<Section>)]
             memory_by,
             fds: policy.fds.clone(),
             landlock: landlock::plan(policy, facts.landlock_abi),
+            notify: policy.backs_up(),
             seccomp: !policy.degraded.contains(&Layer::Seccomp),
             nested: policy.nested,
             refused: tier::refused(policy, facts.landlock_abi),
@@ -177,10 +179,7 @@ impl Compiler<'_> {
                 (_, Some(Kind::Dir)) => self.dirs(&entry.path, Path::new("/"), 0o755, &mut made),
                 _ => self.steps.push(RootStep::File { at: entry.path.clone(), content: Vec::new() }),
             }
-            if entry.kind == EntryKind::System && entry.file == Some(Kind::File) && entry.path.starts_with("/etc") {
-                self.steps.pop();
-                self.steps.push(RootStep::Copy { at: entry.path.clone() });
-            } else if entry.kind == EntryKind::System {
+            if entry.kind == EntryKind::System {
                 self.steps.push(RootStep::System { from: entry.path.clone(), at: entry.path.clone() });
             }
             if entry.kind == EntryKind::Dev {
@@ -277,7 +276,11 @@ impl Compiler<'_> {
             }
             EntryKind::Hide => self.hide(entry),
             EntryKind::EmptyHome => self.mount_point(&at, true, WAY),
-            EntryKind::Made(_) => {}
+            EntryKind::Made(content) => {
+                if self.holder(&at).is_some_and(|holder| matches!(holder.kind, EntryKind::Private(_))) {
+                    self.steps.push(RootStep::File { at, content: content.clone() });
+                }
+            }
         }
     }
 
@@ -337,6 +340,7 @@ impl Compiler<'_> {
             }
             sections.iter().for_each(|section| self.live_section(section));
         }
+        git::indexes(self.policy, entry, &mut self.steps);
         for section in sections {
             self.unreadable(section);
         }
@@ -380,13 +384,13 @@ impl Compiler<'_> {
                 at: found.path.strip_prefix(&section.path).unwrap_or(&found.path).to_path_buf(),
                 rule: UNSEARCHABLE.into(),
             }),
-            Finding::Frozen(_) | Finding::Socket => None,
+            Finding::Frozen(_) | Finding::Pinned | Finding::Socket => None,
         };
         let mut whiteouts: Vec<Whiteout> = section.findings.found.iter().filter_map(whiteout).collect();
         let hides = self.policy.entries_below(&entry.path);
         for hide in hides.filter(|hide| self.is_whiteout(hide) && self.is_held_by(hide, entry)) {
             if let Ok(at) = hide.path.strip_prefix(&section.path) {
-                whiteouts.push(Whiteout { at: at.to_path_buf(), rule: format!("hidden by {}", hide.origin) });
+                whiteouts.push(Whiteout { at: at.to_path_buf(), rule: hide.hidden_by() });
             }
         }
         whiteouts.sort_by(|a, b| a.at.cmp(&b.at));
@@ -420,28 +424,37 @@ impl Compiler<'_> {
                 Finding::Hidden(rule) => self.rule_text(rule),
                 Finding::Socket => "a socket of the host (grant: --socket)".into(),
                 Finding::Unsearchable => UNSEARCHABLE.into(),
-                Finding::Frozen(_) => continue,
+                Finding::Frozen(_) | Finding::Pinned => continue,
             };
-            masks.push(RootStep::Mask { at: found.path.clone(), dir: found.kind == Some(Kind::Dir), rule });
+            masks.push(git::mask(self.policy, &found.path, found.kind == Some(Kind::Dir), rule));
         }
         masks.sort_by(|a, b| mask_path(a).cmp(mask_path(b)));
         self.steps.extend(masks);
     }
 
     fn freezes(&mut self, section: &Section) {
-        let mut frozen: Vec<(&PathBuf, usize)> = section
+        let mut held: Vec<(&PathBuf, Option<usize>)> = section
             .findings
             .found
             .iter()
             .filter_map(|found| match found.rule {
-                // A link cannot be written through to a frozen place; removing it changes the link alone.
-                Finding::Frozen(rule) if !found.link => Some((&found.path, rule)),
+                // A link cannot be written through to a frozen place; removing it changes the link alone. Not so where
+                // the host obeys what stands at the name itself: hooks that are a link would be replaced by others.
+                Finding::Frozen(rule) if !found.link || git::freezes(self.policy, rule) => {
+                    Some((&found.path, Some(rule)))
+                }
+                Finding::Pinned => Some((&found.path, None)),
                 Finding::Frozen(_) | Finding::Hidden(_) | Finding::Socket | Finding::Unsearchable => None,
             })
             .collect();
-        frozen.sort();
-        for (at, rule) in frozen {
-            self.steps.push(RootStep::Freeze { at: at.clone(), rule: self.rule_text(rule) });
+        // A repository before what is frozen in it.
+        held.sort();
+        for (at, rule) in held {
+            let at = at.clone();
+            self.steps.push(match rule {
+                Some(rule) => RootStep::Freeze { at, rule: self.rule_text(rule) },
+                None => RootStep::Pin { at },
+            });
         }
     }
 
@@ -462,8 +475,8 @@ impl Compiler<'_> {
             if entry.id.is_none() || !self.policy.decide(way, Access::Read).allowed {
                 return;
             }
-            let rule = format!("hidden by {}", entry.origin);
-            self.steps.push(RootStep::Mask { at: entry.path.clone(), dir: entry.file == Some(Kind::Dir), rule });
+            let rule = entry.hidden_by();
+            self.steps.push(git::mask(self.policy, &entry.path, entry.file == Some(Kind::Dir), rule));
         } else {
             self.steps.push(RootStep::Shell { at: entry.path.clone(), children });
         }
@@ -487,7 +500,7 @@ impl Compiler<'_> {
 }
 
 fn mask_path(step: &RootStep) -> &Path {
-    if let RootStep::Mask { at, .. } = step { at } else { Path::new("") }
+    if let RootStep::Mask { at, .. } | RootStep::Twin { at, .. } = step { at } else { Path::new("") }
 }
 
 #[cfg(test)]
@@ -535,6 +548,7 @@ mod tests {
                 memory_by,
                 fds: vec![],
                 landlock: None,
+                notify: false,
                 seccomp: true,
                 nested: false,
                 refused: vec![],

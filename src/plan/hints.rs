@@ -19,4 +19,5 @@ pub const DELEGATE: &str =
     "start it in a part of the hierarchy that is yours: systemd-run --user --scope agentbox run ...";
 pub const LANDLOCK: &str = "see `agentbox doctor`; --degraded landlock runs without this layer and says so";
 pub const SECCOMP: &str = "see `agentbox doctor`; --degraded seccomp runs without this layer and says so";
+pub const NOTIFY: &str = "see `agentbox doctor`; --degraded backup runs without backups and says so";
 pub const NETNS: &str = "see `agentbox doctor`; --degraded netns keeps the host's network and says so";

@@ -3,6 +3,7 @@
 
 mod compile;
 pub mod doctor;
+mod git;
 pub mod hints;
 mod landlock;
 mod render;
@@ -98,7 +99,7 @@ pub enum RootStep {
     ScratchSpace {
         bytes: u64,
     },
-    /// A tmpfs for the new root, attached over the old one.
+    /// A directory of the scratch space, bound over the old root.
     NewRoot,
     Dir {
         at: PathBuf,
@@ -115,10 +116,6 @@ pub enum RootStep {
     /// A read-only part of the system, sealed with the new root.
     System {
         from: PathBuf,
-        at: PathBuf,
-    },
-    /// A small file of /etc, copied: cheaper than a mount, to make and to take down. A large one is bound.
-    Copy {
         at: PathBuf,
     },
     /// The new root and all of the system in it become read-only, no set-id, no devices: one call, submounts included.
@@ -188,6 +185,25 @@ pub enum RootStep {
         dir: bool,
         rule: String,
     },
+    /// An index in which the hidden names that it tracks are marked as not checked out. Written through the overlay of a
+    /// root, or bound read-only over the real one.
+    Index {
+        at: PathBuf,
+        content: Vec<u8>,
+        /// In seconds and nanoseconds.
+        modified: (i64, i64),
+        bound: bool,
+        /// How many names are marked.
+        names: usize,
+    },
+    /// A hidden name of a live root that git tracks: a mask which answers stat(2) as what it covers does. In a directory
+    /// so do the names that are tracked, relative to it.
+    Twin {
+        at: PathBuf,
+        dir: bool,
+        names: Vec<PathBuf>,
+        rule: String,
+    },
     PivotRoot,
     /// Lazily: nothing of it is reachable any more, no path and no descriptor.
     DetachOldRoot,
@@ -218,6 +234,8 @@ pub struct Seal {
     /// Descriptors beside 0, 1 and 2 that stay open.
     pub fds: Vec<i32>,
     pub landlock: Option<LandlockPlan>,
+    /// The supervisor is told of calls that change files, before they are made.
+    pub notify: bool,
     pub seccomp: bool,
     /// Lists of refused calls beside [`DENIED`].
     pub refused: Vec<&'static [Denied]>,
@@ -270,7 +288,7 @@ impl Plan {
     pub fn hidden(&self) -> Vec<(PathBuf, &str)> {
         let mut out = Vec::new();
         for step in &self.root {
-            if let RootStep::Mask { at, rule, .. } = step {
+            if let RootStep::Mask { at, rule, .. } | RootStep::Twin { at, rule, .. } = step {
                 out.push((at.clone(), rule.as_str()));
             } else if let RootStep::Overlay { at, whiteouts, .. } = step {
                 out.extend(whiteouts.iter().map(|name| (at.join(&name.at), name.rule.as_str())));

@@ -77,7 +77,6 @@ impl RootStep {
             RootStep::File { .. } => "file",
             RootStep::Symlink { .. } => "symlink",
             RootStep::System { .. } => "system",
-            RootStep::Copy { .. } => "copy",
             RootStep::SealRoot => "seal-root",
             RootStep::Device { .. } => "device",
             RootStep::Devpts => "devpts",
@@ -94,6 +93,8 @@ impl RootStep {
             RootStep::Pin { .. } => "pin",
             RootStep::Freeze { .. } => "freeze",
             RootStep::Mask { .. } => "mask",
+            RootStep::Index { .. } => "index",
+            RootStep::Twin { .. } => "twin",
             RootStep::PivotRoot => "pivot-root",
             RootStep::DetachOldRoot => "detach-old-root",
         }
@@ -104,7 +105,7 @@ impl fmt::Display for RootStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RootStep::Rprivate => write!(f, "make every mount rprivate"),
-            RootStep::NewRoot => write!(f, "tmpfs for the new root"),
+            RootStep::NewRoot => write!(f, "a directory of that tmpfs for the new root"),
             RootStep::ScratchSpace { bytes } => {
                 write!(f, "tmpfs of {} MiB for all private writable places", bytes >> 20)
             }
@@ -114,7 +115,6 @@ impl fmt::Display for RootStep {
             RootStep::Symlink { at, target } => write!(f, "symlink {} -> {}", shown(at), shown(target)),
             RootStep::System { from, at } if from == at => write!(f, "bind {} read-only", shown(at)),
             RootStep::System { from, at } => write!(f, "bind {} at {} read-only", shown(from), shown(at)),
-            RootStep::Copy { at } => write!(f, "copy {} (bind it when it is large)", shown(at)),
             RootStep::SealRoot => write!(f, "seal the new root: recursively read-only, nosuid, nodev"),
             RootStep::Device { name } => write!(f, "bind /dev/{name}"),
             RootStep::Devpts => write!(f, "devpts of its own at /dev/pts"),
@@ -152,6 +152,13 @@ impl fmt::Display for RootStep {
             RootStep::Pin { at } => write!(f, "pin {}: it cannot be moved", shown(at)),
             RootStep::Freeze { at, rule } => write!(f, "freeze {} read-only by {rule}", shown(at)),
             RootStep::Mask { at, rule, .. } => write!(f, "hide {} by {rule}", shown(at)),
+            RootStep::Index { at, bound, names, .. } => {
+                let how = if *bound { "bound read-only over it" } else { "in the session layer" };
+                write!(f, "index {} {how}: {names} hidden names are not checked out", shown(at))
+            }
+            RootStep::Twin { at, rule, .. } => {
+                write!(f, "hide {} by {rule}, with its size and times for git", shown(at))
+            }
             RootStep::PivotRoot => write!(f, "pivot_root into the new root"),
             RootStep::DetachOldRoot => write!(f, "detach the old root"),
         }
@@ -193,6 +200,10 @@ impl Seal {
                 out.push(("landlock", format!("landlock ABI {}: {files}, {scopes}{ports}", plan.abi)));
             }
             None => out.push(("landlock", "landlock: given up by --degraded".to_owned())),
+        }
+        if self.notify {
+            let line = "the supervisor is told of calls that change files, before they are made: backups";
+            out.push(("notify", line.to_owned()));
         }
         if self.seccomp {
             let rules = super::DENIED.len() + self.refused.iter().map(|list| list.len()).sum::<usize>();

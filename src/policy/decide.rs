@@ -107,7 +107,8 @@ impl Policy {
             }
         }
         let decision = self.decide(path, access);
-        let in_root = || !self.without_mounts() && self.entry_at(path).is_some_and(|entry| entry.kind.has_names());
+        let shown = |entry: &Entry| entry.kind.has_names() || entry.kind == EntryKind::System;
+        let in_root = || !self.without_mounts() && self.entry_at(path).is_some_and(shown);
         if decision.allowed && kind == Some(Kind::Socket) && in_root() {
             // A bind mount would let it through, so it is masked there; behind an overlay nobody listens.
             let why = "a socket of the host";
@@ -127,19 +128,18 @@ impl Policy {
             }
             (EntryKind::Hide, _) => {
                 let origin = entry.origin.to_string();
-                self.denied(
-                    path.into(),
-                    access,
-                    &format!("hidden by {origin}"),
-                    &origin,
-                    Some(flag("--grant", path, "")),
-                )
+                let why = format!("hidden by {}", entry.hidden_by());
+                let remedy = if entry.file == Some(Kind::Socket) { "--socket" } else { "--grant" };
+                self.denied(path.into(), access, &why, &origin, Some(flag(remedy, path, "")))
             }
             (EntryKind::Rw | EntryKind::Ro, _) => self.in_root(entry, path, access),
             (EntryKind::Scratch, _) => self.allowed(entry, path, access, "scratch root"),
             (EntryKind::System, Access::Read) => self.allowed(entry, path, access, "read-only part of the system view"),
             (EntryKind::Made(_), Access::Read) => self.allowed(entry, path, access, "made up for this box"),
             (EntryKind::Socket, _) => self.allowed(entry, path, access, "granted socket"),
+            (EntryKind::Made(_), Access::Write) if self.is_private_file(entry) => {
+                self.allowed(entry, path, access, "private to the box, gone when it ends")
+            }
             (EntryKind::System | EntryKind::Made(_), Access::Write) => {
                 let origin = entry.origin.to_string();
                 self.denied(path.into(), access, "read-only: not one of the writable roots", &origin, None)
@@ -253,7 +253,8 @@ impl Policy {
 
     fn in_read_only(&self, entry: &Entry, path: &Path) -> Decision {
         let origin = entry.origin.to_string();
-        let rule = format!("inside the read-only root {}", entry.path.display());
+        let why = entry.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        let rule = format!("inside the read-only root {}{why}", entry.path.display());
         self.denied(path.into(), Access::Write, &rule, &origin, Some(flag("--rw", path, "")))
     }
 

@@ -1,8 +1,9 @@
 //! The environment inside: from an allow list, never from what happens to be set.
 
+use super::names::Scratch;
 use super::{Entry, EntryKind, PolicyError};
 use crate::path::pattern::{Pattern, PatternSet};
-use crate::profile::{Profile, Written};
+use crate::profile::{Profile, Text, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -27,21 +28,21 @@ struct List {
 }
 
 impl List {
-    fn new<'a>(entries: impl Iterator<Item = &'a Written<String>>) -> Result<List, PolicyError> {
-        let parse = |entry: &Written<String>| {
-            Pattern::parse(&entry.value)
+    fn new<'a>(entries: impl Iterator<Item = &'a Written<Text>>) -> Result<List, PolicyError> {
+        let parse = |entry: &Written<Text>| {
+            Pattern::parse(entry.value.clone())
                 .map_err(|error| PolicyError::Pattern { origin: entry.origin.to_string(), error })
         };
         let patterns = entries.map(parse).collect::<Result<Vec<_>, _>>()?;
         let weights = patterns.iter().map(Pattern::weight).collect();
-        let set = PatternSet::new(&patterns);
+        let set = PatternSet::new(patterns);
         Ok(List { set, weights })
     }
 
     /// The weight of the most literal pattern that matches.
-    fn weight(&self, name: &OsStr) -> Option<u16> {
-        let (mut scratch, mut hits) = (Vec::new(), Vec::new());
-        self.set.matches(name.as_bytes(), 0, &mut scratch, &mut hits);
+    fn weight(&self, name: &OsStr, scratch: &mut Scratch) -> Option<u16> {
+        let Scratch { folded, hits } = scratch;
+        self.set.matches(name.as_bytes(), 0, folded, hits);
         hits.iter().map(|&hit| self.weights[hit]).max()
     }
 }
@@ -59,17 +60,18 @@ pub(super) fn build(
     let deny = List::new(profile.environment.deny.iter())?;
     let repository_deny = List::new(repository.into_iter().flat_map(|file| &file.environment.deny))?;
     let mut out: BTreeMap<OsString, OsString> = BTreeMap::new();
+    let scratch = &mut Scratch::default();
     for (name, value) in caller.vars {
         // Of pass and deny the more literal pattern wins: GIT_AUTHOR_NAME passes although GIT_* does not.
-        let denied = deny.weight(name).into_iter().chain(repository_deny.weight(name)).max();
-        let passes = match (pass.weight(name), denied) {
+        let denied = deny.weight(name, scratch).into_iter().chain(repository_deny.weight(name, scratch)).max();
+        let passes = match (pass.weight(name, scratch), denied) {
             (Some(pass), Some(deny)) => pass > deny,
             (Some(_), None) => true,
             (None, _) => false,
         };
         // The variable that names a granted socket is part of the grant.
         let socket = || entries.iter().any(|e| e.kind == EntryKind::Socket && e.path.as_os_str() == value.as_os_str());
-        if asked.weight(name).is_some() || passes || socket() {
+        if asked.weight(name, scratch).is_some() || passes || socket() {
             out.insert(name.clone(), value.clone());
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Entry, EntryKind, Private};
 use crate::host::{Facts, SystemDir};
-use crate::path::{Kind, Link, is_at_or_below, resolve};
+use crate::path::{Kind, Link, is_at_or_below, resolve_existing};
 use crate::profile::Origin;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ fn picked(name: &OsStr) -> bool {
 /// Adds what `path` leads to, and every link on the way that no directory of the view holds already. Only the target
 /// itself is exposed, not the directory it lies in. What does not resolve is left out: so it is on the host.
 fn follow(view: &mut SystemView, path: &Path) {
-    let Ok(found) = resolve(path, Path::new("/")) else { return };
+    let Some(found) = resolve_existing(path) else { return };
     let covered = |view: &SystemView, path: &Path| view.entries.iter().any(|entry| is_at_or_below(path, &entry.path));
     for link in found.links {
         if !covered(view, &link.at) && !view.links.contains(&link) {

@@ -14,6 +14,9 @@ pub struct Limits {
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
     pub time: Option<Duration>,
+    /// Bytes of the largest file that a live run backs up, and of all that it backs up.
+    pub backup_file: u64,
+    pub backup_total: u64,
     /// Given on the command line: the report then says what holds them.
     pub asked: Asked,
 }
@@ -28,6 +31,10 @@ pub struct Asked {
 const PROCESSES: u64 = 4096;
 /// RAM-backed, so never more than half of the memory.
 const TMP: u64 = 4 << 30;
+
+/// A copy of this size holds the command up for less than a second.
+const BACKUP_FILE: u64 = 256 << 20;
+const BACKUP_TOTAL: u64 = 4 << 30;
 
 /// Enough for the directories that every box has.
 const SMALLEST_TMP: u64 = 64 << 10;
@@ -56,6 +63,8 @@ impl Limits {
             file_size: finite(pick(|limits| limits.file_size.as_ref().map(|n| n.value), u64::MAX)),
             open_files: finite(pick(|limits| limits.open_files.as_ref().map(|n| n.value), u64::MAX)),
             time: finite(pick(|limits| limits.time.as_ref().map(|n| n.value), u64::MAX)).map(Duration::from_secs),
+            backup_file: pick(|limits| limits.backup_file.as_ref().map(|n| n.value), BACKUP_FILE),
+            backup_total: pick(|limits| limits.backup_total.as_ref().map(|n| n.value), BACKUP_TOTAL),
             asked: Asked { processes: sources[0].processes.is_some(), memory: sources[0].memory.is_some() },
         }
     }

@@ -2,28 +2,37 @@
 //!
 //! This room resolves what the profile room read against the host's facts. It makes nothing and runs nothing.
 
+mod alias;
 mod decide;
 mod environment;
 mod error;
 mod etc;
+pub mod git;
 mod limits;
 mod names;
 mod record;
 mod resolve;
 mod roots;
 mod scan;
+mod second;
+mod sockets;
+mod sweep;
 mod tier;
 mod toolchain;
 
 /// The profile's own words that a policy keeps: rooms above this one take them from here.
-pub use crate::profile::{DiffStyle, HomeMode, Layer, Mode, NetMode};
+pub use crate::profile::{DiffStyle, GitAccess, HomeMode, Layer, Mode, NetMode};
 pub use decide::{Access, DEVICES_OF_HOST, Decision};
 pub use error::PolicyError;
+pub use git::digest;
 pub use limits::{Asked, Limits};
-pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank};
-pub use record::Record;
+pub use names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
+pub use record::{Record, RecordJudge};
 pub use resolve::{Request, resolve};
 pub use scan::{Finding, Findings, Section, links_outside, survey};
+pub use second::{Originals, second_names};
+pub use sockets::hide_sockets;
+pub use sweep::sweep;
 
 use crate::path::{FileId, Kind, Link, is_at_or_below};
 use crate::profile::Origin;
@@ -87,6 +96,16 @@ pub struct Entry {
     pub id: Option<FileId>,
 }
 
+impl Entry {
+    /// The rule of a hidden path, and what the path has to do with it where its name does not say.
+    pub fn hidden_by(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{}: {why}", self.origin),
+            None => self.origin.to_string(),
+        }
+    }
+}
+
 /// TCP ports that Landlock allows; empty means any. Only with the host's network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ports {
@@ -108,6 +127,10 @@ pub struct Policy {
     /// Symlinks that make other spellings of the entries work. Never inside an entry of the host.
     pub links: Vec<Link>,
     pub names: NameRules,
+    /// Directories whose files a live run does not back up.
+    pub no_backup: Vec<String>,
+    /// The repositories that can be used inside.
+    pub git: Option<git::Git>,
     pub net: NetMode,
     pub ports: Ports,
     pub environment: Vec<(OsString, OsString)>,
@@ -153,6 +176,14 @@ impl Policy {
         let below = |other: &Path| is_at_or_below(other, path) && other.as_os_str().len() > path.as_os_str().len();
         self.entries_below(path).any(|entry| entry.kind != EntryKind::Hide)
             || self.links.iter().any(|link| below(&link.at))
+    }
+
+    /// Is the supervisor told of what the command changes, and backs it up? Without the deny list of system calls there
+    /// are ways to change a file that it would not be told of.
+    pub fn backs_up(&self) -> bool {
+        let given_up = |layer| self.degraded.contains(&layer);
+        let live = self.mode == Mode::Live && self.writable_roots().next().is_some();
+        live && !given_up(Layer::Backup) && !given_up(Layer::Seccomp)
     }
 
     /// The writable roots that a dry run overlays.

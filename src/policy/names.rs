@@ -4,10 +4,12 @@
 //! then hide over read-only over read-write. Both the scan before a launch and `decide` judge through here, component
 //! by component, so that they cannot disagree.
 
+use super::git::{GitNames, Inner};
 use crate::path::pattern::{Pattern, PatternError, PatternSet};
-use crate::profile::Origin;
+use crate::profile::{GitAccess, Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -36,7 +38,7 @@ pub enum Rank {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRule {
-    pub text: String,
+    pub text: Text,
     /// Matches this very path instead of a glob.
     pub literal: bool,
     pub effect: Effect,
@@ -53,6 +55,10 @@ pub struct Inside {
     pub frozen: Option<usize>,
     /// The rule that hides a directory above which exists only for what is granted below it.
     pub closed: Option<usize>,
+    /// The length of the path of the granted git directory that this is, or lies in.
+    pub git: Option<usize>,
+    /// Nothing below has a verdict of its own: no walk need look.
+    pub settled: bool,
 }
 
 /// The verdict on one name; the number is the rule's index.
@@ -69,7 +75,9 @@ pub enum NameVerdict {
 #[derive(Debug, Clone, Default)]
 pub struct NameRules {
     pub rules: Vec<NameRule>,
-    pub build_dirs: Vec<String>,
+    pub build_dirs: Vec<Text>,
+    /// With the grant of git: how names are judged in a repository.
+    pub git: Option<GitNames>,
     weights: Vec<u16>,
     set: PatternSet,
     build: PatternSet,
@@ -80,27 +88,34 @@ pub struct NameRules {
 /// Buffers that one walk reuses.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    folded: Vec<u8>,
-    hits: Vec<usize>,
+    pub(super) folded: Vec<u8>,
+    pub(super) hits: Vec<usize>,
 }
 
 impl NameRules {
     /// # Errors
     /// The first pattern that does not compile.
-    pub fn new(rules: Vec<NameRule>, build_dirs: Vec<String>) -> Result<NameRules, PatternError> {
+    pub fn new(rules: Vec<NameRule>, build_dirs: Vec<Text>) -> Result<NameRules, PatternError> {
         let compile = |rule: &NameRule| {
-            if rule.literal { Pattern::literal(rule.text.as_ref()) } else { Pattern::parse(&rule.text) }
+            if rule.literal { Pattern::literal(Path::new(&*rule.text)) } else { Pattern::parse(rule.text.clone()) }
         };
         let patterns = rules.iter().map(compile).collect::<Result<Vec<_>, _>>()?;
-        let build = build_dirs.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let build = build_dirs.iter().map(|text| Pattern::parse(text.clone())).collect::<Result<Vec<_>, _>>()?;
         Ok(NameRules {
             weights: patterns.iter().map(Pattern::weight).collect(),
-            set: PatternSet::new(&patterns),
-            build: PatternSet::new(&build),
-            through: PatternSet::new(&ways(&rules)?),
+            set: PatternSet::new(patterns),
+            build: PatternSet::new(build),
+            through: PatternSet::new(ways(&rules)?),
             rules,
             build_dirs,
+            git: None,
         })
+    }
+
+    /// The same rules where repositories can be used.
+    pub fn with_git(mut self, git: Option<GitNames>) -> NameRules {
+        self.git = git;
+        self
     }
 
     /// Judges the entry at the absolute `path`, which lies strictly below a root whose own path is `root_len` bytes
@@ -113,6 +128,11 @@ impl NameRules {
         dir: bool,
         scratch: &mut Scratch,
     ) -> (NameVerdict, Inside) {
+        if let Some(git) = &self.git
+            && let Some(judged) = self.judge_git(git, inside, path, root_len, dir, scratch)
+        {
+            return judged;
+        }
         self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
         let mut verdict = self.verdict(inside, &scratch.hits);
         let mut below = inside;
@@ -136,6 +156,69 @@ impl NameRules {
             }
         }
         (verdict, below)
+    }
+
+    /// Judges a granted repository and what is in it; `None` for every other name.
+    fn judge_git(
+        &self,
+        git: &GitNames,
+        inside: Inside,
+        path: &[u8],
+        root_len: usize,
+        dir: bool,
+        scratch: &mut Scratch,
+    ) -> Option<(NameVerdict, Inside)> {
+        let frozen = |rule| (NameVerdict::Frozen(rule), Inside { frozen: Some(rule), settled: true, ..inside });
+        let Some(length) = inside.git.or_else(|| git.holder(path)) else {
+            if inside.closed.is_some() || !git.is_repository(path) {
+                return None;
+            }
+            self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+            // Hidden by name on the command line, which says it with more weight than a grant.
+            let hides = |hit: &&usize| {
+                matches!(self.rules[**hit].effect, Effect::Hide) && self.rules[**hit].rank <= Rank::CommandLine
+            };
+            if let Some(hit) = scratch.hits.iter().find(hides) {
+                return Some((NameVerdict::Hidden(*hit), inside));
+            }
+            let below = Inside { git: Some(path.len()), ..inside };
+            return Some(match (inside.frozen, git.access) {
+                (Some(rule), _) => (NameVerdict::Frozen(rule), below),
+                (None, GitAccess::Ro) => (NameVerdict::Frozen(git.grant), Inside { frozen: Some(git.grant), ..below }),
+                (None, GitAccess::Rw) if dir => (NameVerdict::Visible, below),
+                // A pointer to a repository.
+                (None, GitAccess::Rw) => frozen(git.freeze),
+            });
+        };
+        let inside = Inside { git: Some(length), ..inside };
+        let inner = git.inner(path, length, dir);
+        let below = Inside { settled: inside.settled || inner != Inner::Holds, ..inside };
+        Some(match (inside.frozen, inner) {
+            (Some(rule), _) => (NameVerdict::Frozen(rule), below),
+            (None, Inner::Frozen) if !self.lifted(path) => frozen(git.freeze),
+            (None, Inner::Frozen | Inner::Plain | Inner::Holds) => (NameVerdict::Visible, below),
+        })
+    }
+
+    /// Does a grant of the command line name this very path, or a directory above it?
+    fn lifted(&self, path: &[u8]) -> bool {
+        let names = |rule: &&NameRule| {
+            rule.literal
+                && rule.effect == Effect::GrantRw
+                && rule.rank == Rank::CommandLine
+                && path.strip_prefix(rule.text.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        self.rules.iter().any(|rule| names(&rule))
+    }
+
+    /// Does the command line grant this very name? Then the user asked for it, whatever else it is a name of.
+    pub fn is_asked_for(&self, path: &[u8], root_len: usize, scratch: &mut Scratch) -> bool {
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        scratch
+            .hits
+            .iter()
+            .map(|&hit| &self.rules[hit])
+            .any(|rule| rule.rank == Rank::CommandLine && matches!(rule.effect, Effect::GrantRo | Effect::GrantRw))
     }
 
     /// Judges a path component by component, as the scan descends, until `each` breaks off. It is told the verdict, what
@@ -163,17 +246,12 @@ impl NameRules {
 
     fn verdict(&self, inside: Inside, hits: &[usize]) -> NameVerdict {
         let mut seen: Option<usize> = None;
-        let mut freeze: Option<usize> = None;
+        let freeze = self.freeze(inside, hits);
         for &hit in hits {
             let rule = &self.rules[hit];
             match rule.effect {
                 Effect::HideDotfile if inside.build => {}
-                Effect::Freeze if inside.build && rule.rank > Rank::CommandLine => {}
-                Effect::Freeze => {
-                    if freeze.is_none_or(|best| self.beats(hit, best)) {
-                        freeze = Some(hit);
-                    }
-                }
+                Effect::Freeze => {}
                 Effect::Hide | Effect::HideDotfile | Effect::GrantRo | Effect::GrantRw => {
                     if seen.is_none_or(|best| self.beats(hit, best)) {
                         seen = Some(hit);
@@ -199,6 +277,35 @@ impl NameRules {
         }
     }
 
+    /// The strongest rule that freezes the name.
+    fn freeze(&self, inside: Inside, hits: &[usize]) -> Option<usize> {
+        let mut best: Option<usize> = None;
+        for &hit in hits {
+            let rule = &self.rules[hit];
+            let holds = rule.effect == Effect::Freeze && (!inside.build || rule.rank <= Rank::CommandLine);
+            if holds && best.is_none_or(|best| self.beats(hit, best)) {
+                best = Some(hit);
+            }
+        }
+        best
+    }
+
+    /// Does the host obey what stands at this very name, whether it is shown or hidden? The rule that says so, unless a
+    /// grant of a higher rank lets the command write it.
+    pub fn obeyed(&self, inside: Inside, path: &[u8], root_len: usize, scratch: &mut Scratch) -> Option<usize> {
+        if let Some(git) = &self.git
+            && let Some(length) = inside.git.or_else(|| git.holder(path))
+        {
+            let frozen = git.inner(path, length, false) == Inner::Frozen && !self.lifted(path);
+            return frozen.then_some(git.freeze);
+        }
+        self.set.matches(path, root_len, &mut scratch.folded, &mut scratch.hits);
+        let freeze = self.freeze(inside, &scratch.hits)?;
+        let lifts =
+            |&hit: &usize| self.rules[hit].effect == Effect::GrantRw && self.rules[hit].rank < self.rules[freeze].rank;
+        (!scratch.hits.iter().any(lifts)).then_some(freeze)
+    }
+
     fn beats(&self, challenger: usize, best: usize) -> bool {
         let key = |index: usize| {
             let strictness = match self.rules[index].effect {
@@ -216,12 +323,16 @@ impl NameRules {
 fn ways(rules: &[NameRule]) -> Result<Vec<Pattern>, PatternError> {
     let mut out = Vec::new();
     for rule in rules.iter().filter(|rule| matches!(rule.effect, Effect::GrantRo | Effect::GrantRw)) {
-        let mut text = rule.text.as_str();
+        let mut text = &*rule.text;
         while let Some((parent, _)) = text.rsplit_once('/') {
             let name = parent.rsplit('/').next().unwrap_or_default();
             // A wildcard alone names no directory that would have to exist.
             if !matches!(name, "" | "*" | "**") {
-                out.push(if rule.literal { Pattern::literal(parent.as_ref())? } else { Pattern::parse(parent)? });
+                out.push(if rule.literal {
+                    Pattern::literal(parent.as_ref())?
+                } else {
+                    Pattern::parse(parent.to_owned())?
+                });
             }
             text = parent;
         }
@@ -235,7 +346,7 @@ mod tests {
 
     fn rules(list: &[(&str, Effect, Rank)]) -> NameRules {
         let rule = |(text, effect, rank): &(&str, Effect, Rank)| NameRule {
-            text: (*text).into(),
+            text: text.to_string().into(),
             literal: false,
             effect: *effect,
             rank: *rank,

@@ -1,9 +1,10 @@
 //! What of a policy a session keeps, so that its diff is judged by the rules that the run had.
 
-use super::names::{Effect, NameRule, NameRules, NameVerdict, Rank, Scratch};
+use super::git::{GitNames, digest};
+use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
 use super::{DiffStyle, Entry, EntryKind, HomeMode, Limits, Mode, NetMode, Policy, Ports};
 use crate::path::pattern::PatternError;
-use crate::profile::Origin;
+use crate::profile::{Origin, Text};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,7 +19,12 @@ pub struct Record<'a> {
     /// Bytes, for a path need not be UTF-8.
     places: Vec<(Cow<'a, [u8]>, Place)>,
     rules: Vec<Group<'a>>,
-    build_dirs: Cow<'a, [String]>,
+    build_dirs: Cow<'a, [Text]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    git: Option<Cow<'a, GitNames>>,
+    /// Indexes that the box writes into the layer, with their digests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<(Cow<'a, [u8]>, String)>,
 }
 
 /// What of an entry's kind an apply has to know: where it may write, and where a symlink may lead.
@@ -97,7 +103,7 @@ impl<'a> Group<'a> {
     fn list(rules: &'a [NameRule]) -> Vec<Group<'a>> {
         let mut groups: Vec<Group<'a>> = Vec::new();
         for rule in rules {
-            let text = (Cow::Borrowed(rule.text.as_str()), line(&rule.origin));
+            let text = (Cow::Borrowed(&*rule.text), line(&rule.origin));
             match groups.last_mut().filter(|group| group.takes(rule)) {
                 Some(group) => group.rules.push(text),
                 None => groups.push(Group {
@@ -120,7 +126,7 @@ impl<'a> Group<'a> {
             if let Origin::Profile { line, .. } | Origin::Repository { line, .. } = &mut origin {
                 *line = at;
             }
-            NameRule { text: text.into_owned(), literal, effect, rank, origin }
+            NameRule { text: text.into_owned().into(), literal, effect, rank, origin }
         })
     }
 }
@@ -129,10 +135,13 @@ impl Policy {
     pub fn record<'a>(&'a self) -> Record<'a> {
         let place =
             |entry: &'a Entry| Some((Cow::Borrowed(entry.path.as_os_str().as_bytes()), Place::of(&entry.kind)?));
+        let indexes = self.git.iter().flat_map(|git| &git.indexes);
         Record {
             places: self.entries.iter().filter_map(place).collect(),
             rules: Group::list(&self.names.rules),
             build_dirs: Cow::Borrowed(&self.names.build_dirs),
+            git: self.names.git.as_ref().map(Cow::Borrowed),
+            indexes: indexes.map(|index| (index.at.as_os_str().as_bytes().into(), digest(&index.content))).collect(),
         }
     }
 }
@@ -140,6 +149,7 @@ impl Policy {
 /// Judges names by a record.
 pub struct RecordJudge {
     policy: Policy,
+    indexes: Vec<(PathBuf, String)>,
     scratch: RefCell<Scratch>,
 }
 
@@ -147,7 +157,9 @@ impl Record<'_> {
     /// # Errors
     /// A pattern that does not compile: the record was changed by hand.
     pub fn judge(self) -> Result<RecordJudge, PatternError> {
-        Ok(RecordJudge { policy: self.policy()?, scratch: RefCell::new(Scratch::default()) })
+        let path = |path: &[u8]| PathBuf::from(OsString::from_vec(path.to_vec()));
+        let indexes = self.indexes.iter().map(|(at, digest)| (path(at), digest.clone())).collect();
+        Ok(RecordJudge { policy: self.policy()?, indexes, scratch: RefCell::new(Scratch::default()) })
     }
 
     /// The policy as far as it was written down: what [`Policy::decide`] needs for paths of the host. What was the box's
@@ -157,11 +169,12 @@ impl Record<'_> {
     /// As [`Record::judge`].
     pub fn policy(self) -> Result<Policy, PatternError> {
         let rules = self.rules.into_iter().flat_map(Group::rules).collect();
-        let names = NameRules::new(rules, self.build_dirs.into_owned())?;
+        let git = self.git.map(Cow::into_owned);
+        let names = NameRules::new(rules, self.build_dirs.into_owned())?.with_git(git);
         let entry = |(path, place): (Cow<'_, [u8]>, Place)| Entry {
             path: PathBuf::from(OsString::from_vec(path.into_owned())),
             kind: place.kind(),
-            origin: Origin::BuiltIn("the session's policy".to_owned()),
+            origin: Origin::BuiltIn("the session's policy".into()),
             why: None,
             file: None,
             id: None,
@@ -192,11 +205,37 @@ impl Record<'_> {
             dropped_path: Vec::new(),
             granted: Vec::new(),
             hidden_for_this_run: Vec::new(),
+            git: None,
+            no_backup: Vec::new(),
         })
     }
 }
 
 impl RecordJudge {
+    /// The digest of what the box itself wrote at this path.
+    pub fn written(&self, path: &Path) -> Option<&str> {
+        self.indexes.iter().find(|(at, _)| at == path).map(|(_, digest)| digest.as_str())
+    }
+
+    /// The rule by which the host obeys what stands at this very name, in words.
+    pub fn obeyed(&self, path: &Path) -> Option<String> {
+        let entry = self.policy.entry_at(path).filter(|entry| entry.kind.has_names())?;
+        let (root_len, bytes) = (entry.path.as_os_str().len(), path.as_os_str().as_bytes());
+        if bytes.len() <= root_len {
+            return None;
+        }
+        let scratch = &mut self.scratch.borrow_mut();
+        let mut inside = Inside::default();
+        let mut above = Inside::default();
+        let names = &self.policy.names;
+        names.along::<()>(bytes, root_len, true, scratch, |_, below, _| {
+            (above, inside) = (inside, below);
+            ControlFlow::Continue(())
+        });
+        let rule = &names.rules[names.obeyed(above, bytes, root_len, scratch)?];
+        Some(format!("`{}` ({})", rule.text, rule.origin))
+    }
+
     /// Was the absolute host path invisible to the command?
     pub fn hides(&self, path: &Path, dir: bool) -> bool {
         let Some(entry) = self.policy.entry_at(path) else { return false };
@@ -218,13 +257,13 @@ mod tests {
     #[test]
     fn rules_come_back_as_they_were() {
         let rule = |text: &str, effect, origin| NameRule {
-            text: text.into(),
+            text: text.to_owned().into(),
             literal: false,
             effect,
             rank: Rank::Profile,
             origin,
         };
-        let profile = |file: &str, line| Origin::Profile { file: file.into(), line };
+        let profile = |file: &str, line| Origin::Profile { file: file.to_owned().into(), line };
         let rules = [
             rule("a", Effect::Hide, profile("x", 1)),
             rule("b", Effect::Hide, profile("x", 2)),

@@ -1,12 +1,15 @@
 //! From what was typed and written to a policy: every contradiction and every missing path ends here.
 
 use super::environment::{self, Caller};
+use super::git::{self, Git};
 use super::names::{Effect, NameRule, NameRules, Rank};
 use super::roots::Roots;
 use super::{Entry, EntryKind, Layer, Limits, Policy, PolicyError, Ports, Private, etc, tier, toolchain};
 use crate::host::Facts;
-use crate::path::{Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve as resolve_path};
-use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Written};
+use crate::path::{
+    Kind, Link, ResolveError, Resolved, is_at_or_below, lexical, resolve as resolve_path, resolve_existing,
+};
+use crate::profile::{DiffStyle, GrantAccess, HomeMode, Mode, NetMode, Origin, Profile, Text, Written};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
@@ -55,11 +58,18 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         roots.collect(repository, Rank::Repository)?;
     }
     roots.implicit(&cwd)?;
+    let git = Git::find(request, &mut roots, &home.path, cwd.path.as_path())?;
     roots.grants_below_hidden();
     let path = search_path(&request.vars);
     let wants_toolchains = [cli, profile].iter().find_map(|p| p.filesystem.toolchains.as_ref()).is_none_or(|w| w.value);
-    let path: Vec<(PathBuf, Option<Resolved>)> =
-        path.into_iter().map(|dir| (dir.clone(), resolve_path(&dir, Path::new("/")).ok())).collect();
+    let mut resolved: Vec<(PathBuf, Option<Resolved>)> = Vec::with_capacity(path.len());
+    for dir in path {
+        // PATH often names a directory twice.
+        let known = resolved.iter().find(|(known, _)| *known == dir).map(|(_, found)| found.clone());
+        let found = known.unwrap_or_else(|| resolve_existing(&dir));
+        resolved.push((dir, found));
+    }
+    let path = resolved;
     if wants_toolchains {
         toolchains(&mut roots, &path, &home.path, &request.vars);
     }
@@ -82,16 +92,18 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
     let mut built_in = system.entries;
     built_in.push(place(home.path.clone(), home_kind, "private HOME"));
     let links = [home.links, cwd.links, root_links, system.links].concat();
-    let (built_in, links) = match &tmp {
+    let (mut built_in, links) = match &tmp {
         // The links of the host are all there.
         Some(tmp) => (tier::entries(built_in, tmp), Vec::new()),
         None => (built_in, links),
     };
+    let who_commits = git.as_ref().and_then(|git| git.identity_file(&home.path, &entries)).filter(|_| tmp.is_none());
+    built_in.extend(who_commits);
     entries.extend(built_in.into_iter().map(|entry| (Rank::BuiltIn, entry)));
     let entries = settle(entries);
     no_kernel_roots(&entries, facts)?;
     let links = visible_links(&entries, links);
-    let names = name_rules(request, literals, &as_path)?;
+    let names = name_rules(request, literals, &as_path, git.as_ref().map(|git| (git, &entries[..])))?;
     let limits = Limits::resolve(
         [&cli.limits, &profile.limits],
         request.repository.as_ref().map(|file| &file.limits),
@@ -105,6 +117,8 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         pins,
         links,
         names,
+        no_backup: no_backup(request),
+        git,
         net,
         ports: ports(cli, profile, net)?,
         environment: Vec::new(),
@@ -117,8 +131,8 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
         fds: request.fds.clone(),
         notices: Vec::new(),
         dropped_path: Vec::new(),
-        hidden_for_this_run: cli.filesystem.hide.iter().map(|hide| hide.value.clone()).collect(),
-        granted: cli.filesystem.grant.iter().map(|grant| grant.value.glob.clone()).collect(),
+        hidden_for_this_run: cli.filesystem.hide.iter().map(|hide| hide.value.to_string()).collect(),
+        granted: cli.filesystem.grant.iter().map(|grant| grant.value.glob.to_string()).collect(),
         home: home.path,
     };
     check_cwd(&policy, cwd.kind)?;
@@ -140,6 +154,7 @@ pub fn resolve(request: &Request, facts: &Facts) -> Result<Policy, PolicyError> 
     };
     policy.environment = environment::build(&caller, cli, profile, request.repository.as_ref(), &policy.entries)?;
     policy.notices.append(&mut notices);
+    git::settle(&mut policy)?;
     Ok(policy)
 }
 
@@ -152,7 +167,7 @@ fn repository_only<'a, T>(request: &'a Request, field: impl Fn(&'a Profile) -> O
     request.repository.as_ref().and_then(field)
 }
 
-fn place(path: PathBuf, kind: EntryKind, what: &str) -> Entry {
+fn place(path: PathBuf, kind: EntryKind, what: &'static str) -> Entry {
     Entry { path, kind, origin: Origin::BuiltIn(what.into()), why: None, file: Some(Kind::Dir), id: None }
 }
 
@@ -200,7 +215,10 @@ fn toolchains(
     let canonical: Vec<PathBuf> =
         path.iter().filter_map(|(_, found)| found.as_ref()).map(|found| found.path.as_path().to_path_buf()).collect();
     for grant in toolchain::grants(&canonical, home, vars) {
-        if let Ok(found) = resolve_path(&grant, Path::new("/")) {
+        // A directory of PATH itself, which mostly was canonical as it was written.
+        let known = path.iter().filter_map(|(_, found)| found.as_ref());
+        let known = known.filter(|found| found.links.is_empty()).find(|found| found.path.as_path() == grant).cloned();
+        if let Some(found) = known.or_else(|| resolve_existing(&grant)) {
             // An activated virtual environment of the project is part of its root, not a toolchain.
             if roots.covers(found.path.as_path()) {
                 continue;
@@ -292,21 +310,26 @@ fn without_detours(link: Link) -> Link {
     }
 }
 
+fn no_backup(request: &Request) -> Vec<String> {
+    request.profile.filesystem.no_backup.iter().map(|name| name.value.to_string()).collect()
+}
+
 fn name_rules(
     request: &Request,
     mut rules: Vec<NameRule>,
     as_path: &[(Rank, String)],
+    git: Option<(&Git, &[Entry])>,
 ) -> Result<NameRules, PolicyError> {
     let mut build_dirs = Vec::new();
     let sources = [(&request.cli, Rank::CommandLine), (&request.profile, Rank::Profile)];
     let repository = request.repository.as_ref().map(|file| (file, Rank::Repository));
     for (source, rank) in sources.into_iter().chain(repository) {
         let fs = &source.filesystem;
-        let mut rule = |text: &str, effect, origin: &Origin| {
+        let mut rule = |text: &Text, effect, origin: &Origin| {
             if as_path.iter().any(|(other, path)| *other == rank && path == text) {
                 return;
             }
-            rules.push(NameRule { text: text.into(), literal: false, effect, rank, origin: origin.clone() });
+            rules.push(NameRule { text: text.clone(), literal: false, effect, rank, origin: origin.clone() });
         };
         for hide in &fs.hide {
             let effect = if hide.value == ".*" { Effect::HideDotfile } else { Effect::Hide };
@@ -322,7 +345,9 @@ fn name_rules(
         fs.freeze.iter().for_each(|freeze| rule(&freeze.value, Effect::Freeze, &freeze.origin));
         build_dirs.extend(fs.build_dirs.iter().map(|dir| dir.value.clone()));
     }
-    NameRules::new(rules, build_dirs).map_err(|error| PolicyError::Pattern { origin: "name rules".into(), error })
+    let git = git.map(|(git, entries)| git.rules(entries, &mut rules));
+    let names = NameRules::new(rules, build_dirs).map(|names| names.with_git(git));
+    names.map_err(|error| PolicyError::Pattern { origin: "name rules".into(), error })
 }
 
 fn ports(cli: &Profile, profile: &Profile, net: NetMode) -> Result<Ports, PolicyError> {

@@ -38,12 +38,17 @@ impl<'a> Roots<'a> {
         };
         for dir in own_dirs {
             // Hidden whether they exist by now or are made by this very run, and a link to them as well.
-            let path = match resolve(dir, cwd) {
-                Ok(found) => found.path.into_path_buf(),
-                Err(ResolveError::Missing { parent, rest, .. }) => lexical(&parent.join(rest)),
-                Err(_) => lexical(dir),
+            let (path, linked) = match resolve(dir, cwd) {
+                Ok(found) => (found.path.into_path_buf(), !found.links.is_empty()),
+                Err(ResolveError::Missing { parent, rest, links, .. }) => {
+                    (lexical(&parent.join(rest)), !links.is_empty())
+                }
+                Err(_) => (lexical(dir), true),
             };
             roots.own.push(path);
+            if !linked {
+                continue;
+            }
             let name = dir.file_name().unwrap_or_default();
             if let Some(Ok(parent)) = dir.parent().map(|parent| resolve(parent, cwd)) {
                 roots.own.push(parent.path.join(name.as_ref()));
@@ -133,7 +138,7 @@ impl<'a> Roots<'a> {
             .entries
             .iter()
             .map(|(_, entry)| entry)
-            .filter(|entry| path.starts_with(&entry.path))
+            .filter(|entry| is_at_or_below(path, &entry.path))
             .max_by_key(|entry| entry.path.as_os_str().len());
         deepest.is_some_and(|entry| matches!(entry.kind, EntryKind::Rw | EntryKind::Scratch))
     }
@@ -161,7 +166,7 @@ impl<'a> Roots<'a> {
         Ok(())
     }
 
-    fn check(&self, path: &Path, kind: &EntryKind, origin: &str) -> Result<(), PolicyError> {
+    pub(super) fn check(&self, path: &Path, kind: &EntryKind, origin: &str) -> Result<(), PolicyError> {
         if path == Path::new("/") {
             return Err(PolicyError::WholeSystem { origin: origin.into() });
         }
@@ -193,7 +198,7 @@ impl<'a> Roots<'a> {
             .map(|(_, entry)| entry.path.clone())
             .collect();
         for rule in self.literals.clone().into_iter().filter(|rule| rule.literal) {
-            let path = PathBuf::from(&rule.text);
+            let path = PathBuf::from(&*rule.text);
             let below = hidden.iter().any(|hide| path.starts_with(hide) && path != *hide);
             let (true, Ok((id, kind))) = (below, identity(&path)) else { continue };
             let file = if kind == FileType::Directory { Kind::Dir } else { Kind::File };
@@ -231,7 +236,7 @@ impl<'a> Roots<'a> {
         let path = cwd.path.as_path();
         let mut roots = self.entries.iter().map(|(_, entry)| entry).filter(|entry| entry.kind.is_root());
         let writable = |entry: &Entry| matches!(entry.kind, EntryKind::Rw | EntryKind::Scratch);
-        if roots.clone().any(writable) || roots.any(|root| path.starts_with(&root.path)) {
+        if roots.clone().any(writable) || roots.any(|root| is_at_or_below(path, &root.path)) {
             return Ok(());
         }
         let origin = Origin::BuiltIn("the working directory".into());
@@ -240,7 +245,7 @@ impl<'a> Roots<'a> {
 
     /// Does a root of the user's hold `path`?
     pub fn covers(&self, path: &Path) -> bool {
-        self.entries.iter().any(|(_, entry)| entry.kind.is_root() && path.starts_with(&entry.path))
+        self.entries.iter().any(|(_, entry)| entry.kind.is_root() && is_at_or_below(path, &entry.path))
     }
 
     pub fn toolchain(&mut self, found: Resolved) {
@@ -288,7 +293,13 @@ impl<'a> Roots<'a> {
         let Some(path) = self.existing(text, origin) else { return };
         self.as_path.push((rank, text.to_owned()));
         if let Some(text) = path.to_str() {
-            self.literals.push(NameRule { text: text.into(), literal: true, effect, rank, origin: origin.clone() });
+            self.literals.push(NameRule {
+                text: text.to_owned().into(),
+                literal: true,
+                effect,
+                rank,
+                origin: origin.clone(),
+            });
         }
     }
 

@@ -17,6 +17,8 @@ pub enum Finding {
     /// The rule's index.
     Hidden(usize),
     Frozen(usize),
+    /// A repository: it stays where it is, so that no other can take its name.
+    Pinned,
     /// A socket of the host, which a bind mount would let through.
     Socket,
     /// A directory that the caller may not list: what hides in it nobody can tell, so it hides as a whole.
@@ -30,7 +32,7 @@ pub struct Findings {
     pub notices: Vec<ScanNotice>,
 }
 
-struct NameJudge<'a> {
+pub(super) struct NameJudge<'a> {
     policy: &'a Policy,
     root_len: usize,
     /// Entries of their own and mounts not to look into: the walk ends there.
@@ -43,12 +45,12 @@ struct NameJudge<'a> {
 }
 
 impl<'a> NameJudge<'a> {
-    fn new(policy: &'a Policy, entry: &Entry, from: &Path, mounts: &[&Mount], live: bool) -> NameJudge<'a> {
-        let below = |path: &&Path| *path != from && is_at_or_below(path, from);
+    pub(super) fn new(policy: &'a Policy, entry: &Entry, from: &Path, mounts: &[&Path], live: bool) -> NameJudge<'a> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let entries: HashSet<Vec<u8>> =
-            policy.entries.iter().map(|other| other.path.as_path()).filter(below).map(bytes).collect();
-        let mounts = mounts.iter().map(|mount| mount.at.as_path()).filter(below).map(bytes);
+        // There are as many judges as roots: each must look at its own entries only.
+        let entries: HashSet<Vec<u8>> = policy.entries_below(from).map(|other| bytes(&other.path)).collect();
+        let below = |path: &&Path| *path != from && is_at_or_below(path, from);
+        let mounts = mounts.iter().copied().filter(below).map(bytes);
         NameJudge {
             policy,
             root_len: entry.path.as_os_str().len(),
@@ -80,7 +82,7 @@ impl path::Judge for NameJudge<'_> {
     type State = Inside;
     type Rule = Finding;
 
-    fn judge(&mut self, inside: Inside, path: &[u8], kind: FileType) -> (Verdict<Inside>, Option<Finding>) {
+    fn judge(&mut self, inside: Inside, path: &[u8], kind: FileType, _: u64) -> (Verdict<Inside>, Option<Finding>) {
         if !self.skip.is_empty() && self.skip.contains(path) {
             return self.other(inside, path, kind);
         }
@@ -88,14 +90,21 @@ impl path::Judge for NameJudge<'_> {
         let (verdict, below) = self.policy.names.judge(inside, path, self.root_len, dir, &mut self.scratch);
         match verdict {
             NameVerdict::Hidden(rule) => (Verdict::Stop, Some(Finding::Hidden(rule))),
+            NameVerdict::Visible if dir && below.git.is_some() && inside.git.is_none() && !self.read_only => {
+                (Verdict::Report(below), Some(Finding::Pinned))
+            }
             NameVerdict::Through(_) => (Verdict::Pass(below), None),
             NameVerdict::Visible | NameVerdict::Frozen(_) if kind == FileType::Socket && self.live => {
                 (Verdict::Stop, Some(Finding::Socket))
             }
             // A read-only root is frozen as a whole; inside a frozen directory all is.
             NameVerdict::Frozen(rule) if !self.read_only && inside.frozen != Some(rule) => {
-                (Verdict::Report(below), Some(Finding::Frozen(rule)))
+                let verdict = if dir && below.settled { Verdict::Stop } else { Verdict::Report(below) };
+                (verdict, Some(Finding::Frozen(rule)))
             }
+            NameVerdict::Visible | NameVerdict::Frozen(_) if dir && below.settled => (Verdict::Skip, None),
+            // Read-only with its directory, and not by another name.
+            NameVerdict::Frozen(rule) if !self.read_only && !dir => (Verdict::IfLinked, Some(Finding::Frozen(rule))),
             NameVerdict::Visible | NameVerdict::Frozen(_) => (Verdict::Pass(below), None),
         }
     }
@@ -111,9 +120,9 @@ impl path::Judge for LinkJudge<'_> {
     type State = Inside;
     type Rule = ();
 
-    fn judge(&mut self, inside: Inside, path: &[u8], kind: FileType) -> (Verdict<Inside>, Option<()>) {
-        match self.names.judge(inside, path, kind).0 {
-            Verdict::Pass(_) | Verdict::Report(_) if kind == FileType::Symlink && self.left > 0 => {
+    fn judge(&mut self, inside: Inside, path: &[u8], kind: FileType, ino: u64) -> (Verdict<Inside>, Option<()>) {
+        match self.names.judge(inside, path, kind, ino).0 {
+            Verdict::Pass(_) | Verdict::Report(_) | Verdict::IfLinked if kind == FileType::Symlink && self.left > 0 => {
                 self.left -= 1;
                 (Verdict::Stop, Some(()))
             }
@@ -121,7 +130,9 @@ impl path::Judge for LinkJudge<'_> {
             Verdict::Pass(below) | Verdict::Report(below) if !below.build && self.left > 0 => {
                 (Verdict::Pass(below), None)
             }
-            Verdict::Pass(_) | Verdict::Report(_) | Verdict::Stop | Verdict::Skip => (Verdict::Skip, None),
+            Verdict::Pass(_) | Verdict::Report(_) | Verdict::IfLinked | Verdict::Stop | Verdict::Skip => {
+                (Verdict::Skip, None)
+            }
         }
     }
 }
@@ -171,8 +182,9 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
     below.dedup_by(|earlier, shown| earlier.at == shown.at);
     below.reverse();
     let dir = entry.file == Some(Kind::Dir);
+    let places: Vec<&Path> = below.iter().map(|mount| mount.at.as_path()).collect();
     let findings =
-        if dir { scan(policy, entry, &entry.path, Inside::default(), &below, live)? } else { Findings::default() };
+        if dir { scan(policy, entry, &entry.path, Inside::default(), &places, live)? } else { Findings::default() };
     let mut sections = vec![Section { path: entry.path.clone(), dir, unavailable: false, findings }];
     for mount in &below {
         // Hidden by its name, or by that of a directory above: found there, and nothing of it is seen.
@@ -188,8 +200,18 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
             findings: Findings::default(),
         };
         if !section.unavailable {
-            section.dir = matches!(path::identity(&mount.at), Ok((_, FileType::Directory)));
-            match section.dir.then(|| scan(policy, entry, &mount.at, inside, &below, live)) {
+            let kind = path::identity(&mount.at).map(|(_, kind)| kind);
+            section.dir = kind == Ok(FileType::Directory);
+            if live && kind == Ok(FileType::Socket) {
+                section.findings.found.push(Found {
+                    path: mount.at.clone(),
+                    kind: Some(Kind::Socket),
+                    link: false,
+                    linked: None,
+                    rule: Finding::Socket,
+                });
+            }
+            match section.dir.then(|| scan(policy, entry, &mount.at, inside, &places, live)) {
                 Some(Ok(findings)) => section.findings = findings,
                 Some(Err(errno)) => {
                     section.findings.notices.push(ScanNotice { path: mount.at.clone(), errno });
@@ -203,7 +225,7 @@ pub fn survey(policy: &Policy, entry: &Entry, mounts: &[Mount], live: bool) -> R
 }
 
 /// What the name rules know inside the directory at `path`, or `None` when the way there is hidden.
-fn inside_at(policy: &Policy, entry: &Entry, path: &Path) -> Option<Inside> {
+pub(super) fn inside_at(policy: &Policy, entry: &Entry, path: &Path) -> Option<Inside> {
     let (root_len, bytes) = (entry.path.as_os_str().len(), path.as_os_str().as_bytes());
     let mut inside = Inside::default();
     let hidden = policy.names.along(bytes, root_len, true, &mut Scratch::default(), |verdict, below, _| {
@@ -218,7 +240,7 @@ fn scan(
     entry: &Entry,
     from: &Path,
     inside: Inside,
-    mounts: &[&Mount],
+    mounts: &[&Path],
     live: bool,
 ) -> Result<Findings, Errno> {
     let mut judge = NameJudge::new(policy, entry, from, mounts, live);
@@ -228,6 +250,7 @@ fn scan(
         path: notice.path,
         kind: Some(Kind::Dir),
         link: false,
+        linked: None,
         rule: Finding::Unsearchable,
     };
     found.extend(refused.into_iter().map(hide));

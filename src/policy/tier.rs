@@ -149,6 +149,7 @@ impl Policy {
             let why = match found.rule {
                 Finding::Hidden(index) => format!("hidden by {}", rule(index)),
                 Finding::Frozen(index) => format!("frozen by {}", rule(index)),
+                Finding::Pinned => "a repository, whose hooks and configuration would be open".to_owned(),
                 Finding::Socket => "a socket of the host".to_owned(),
                 // Whoever owns it can open it for a search of its own later.
                 Finding::Unsearchable => "cannot be searched for hidden names".to_owned(),

@@ -1,13 +1,17 @@
 //! The profiles that are compiled into the program.
 
-/// Name and text of each, in the order of `profile list`.
-pub const BUILT_IN: &[(&str, &str)] = &[
-    ("base", include_str!("../../profiles/base.toml")),
-    ("default", include_str!("../../profiles/default.toml")),
-    ("strict", include_str!("../../profiles/strict.toml")),
-    ("offline-build", include_str!("../../profiles/offline-build.toml")),
-    ("shell", include_str!("../../profiles/shell.toml")),
-];
+macro_rules! profiles {
+    ($($name:literal),*) => {
+        /// Name and text of each, in the order of `profile list`.
+        pub const BUILT_IN: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../profiles/", $name, ".toml")))),*];
+
+        /// Name of each, and what stands for its file.
+        pub(super) const LABELS: &[(&str, &str)] = &[$(($name, concat!("built-in:", $name))),*];
+    };
+}
+
+profiles!("base", "default", "strict", "offline-build", "shell");
 
 /// The programs that built-in profiles claim, each behind the profile's name: asked at every launch, so not by reading the
 /// profiles. A test holds it against them.

@@ -11,8 +11,11 @@ use std::path::PathBuf;
 use toml::de::{DeInteger, DeTable};
 
 /// The text itself, once `check` is content with it.
-pub(super) fn checked(text: &str, check: impl Fn(&str) -> Result<(), ValueError>) -> Result<String, ValueError> {
-    check(text).map(|()| text.to_string())
+pub(super) fn checked<T: From<String>>(
+    text: &str,
+    check: impl Fn(&str) -> Result<(), ValueError>,
+) -> Result<T, ValueError> {
+    check(text).map(|()| text.to_string().into())
 }
 
 /// A grant of a file, which has to have the form of a path below a root.
@@ -172,8 +175,8 @@ impl Reader {
     pub(super) fn origin(&self, span: &Range<usize>) -> Origin {
         let Place { file, line } = self.source.place(span);
         match self.author {
-            Author::User => Origin::Profile { file, line },
-            Author::Repository => Origin::Repository { file, line },
+            Author::User => Origin::Profile { file: file.into(), line },
+            Author::Repository => Origin::Repository { file: file.into(), line },
         }
     }
 

@@ -5,7 +5,10 @@ use super::value::nearest;
 /// The tables and their keys; the empty name is the top level. A test holds this list against the reader.
 pub(super) const KEYS: &[(&str, &[&str])] = &[
     ("", &["description", "extends", "programs"]),
-    ("filesystem", &["rw", "ro", "scratch", "home", "hide", "grant", "freeze", "build_dirs", "toolchains"]),
+    (
+        "filesystem",
+        &["rw", "ro", "scratch", "home", "git", "hide", "grant", "freeze", "build_dirs", "no_backup", "toolchains"],
+    ),
     ("network", &["mode", "tcp_connect", "tcp_bind", "sockets"]),
     ("environment", &["pass", "deny", "set"]),
     ("limits", super::value::LIMIT_KEYS),

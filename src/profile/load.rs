@@ -1,6 +1,6 @@
 //! Finds profiles by name or file, follows `extends`, and merges them in order.
 
-use super::builtin::{BUILT_IN, PROGRAMS};
+use super::builtin::{BUILT_IN, LABELS, PROGRAMS};
 use super::error::{LoadError, Notice, Place};
 use super::merge::Merged;
 use super::narrow::narrow;
@@ -235,7 +235,7 @@ fn compiled_in(name: &str) -> Option<Found> {
 fn place_of(written: &Written<String>) -> Option<Place> {
     match &written.origin {
         Origin::Profile { file, line } | Origin::Repository { file, line } => {
-            Some(Place { file: file.clone(), line: *line })
+            Some(Place { file: file.to_string(), line: *line })
         }
         Origin::CommandLine(_) | Origin::BuiltIn(_) => None,
     }
@@ -248,9 +248,9 @@ fn plain(path: &Path) -> PathBuf {
 
 fn open(found: &Found) -> Result<Sheet, LoadError> {
     match found {
-        Found::BuiltIn(_, text) => {
-            let file = found.label();
-            quick::sheet(&file, text).map_or_else(|| read(&file, text, Author::User), Ok)
+        Found::BuiltIn(name, text) => {
+            let label = LABELS.iter().find(|(known, _)| known == name).map_or(*name, |(_, label)| label);
+            quick::sheet(label, text).map_or_else(|| read(label, text, Author::User), Ok)
         }
         Found::File(path) => {
             let file = found.label();

@@ -2,7 +2,7 @@
 
 use super::error::LoadError;
 use super::read::{Removal, Sheet};
-use super::schema::{Grant, GrantAccess, Layer, Limits, PathEntry, Profile, Written};
+use super::schema::{Grant, GrantAccess, Layer, Limits, PathEntry, Profile, Text, Written};
 use super::value::{Word, nearest};
 use std::collections::BTreeSet;
 
@@ -24,6 +24,15 @@ impl Entry for String {
     }
     fn name(&self) -> String {
         self.clone()
+    }
+}
+
+impl Entry for Text {
+    fn same(&self, other: &Text) -> bool {
+        self == other
+    }
+    fn name(&self) -> String {
+        self.to_string()
     }
 }
 
@@ -98,10 +107,12 @@ impl Merged {
         unite(&mut below.ro, above.ro);
         unite(&mut below.scratch, above.scratch);
         over(&mut below.home, above.home);
+        over(&mut below.git, above.git);
         unite(&mut below.hide, above.hide);
         unite(&mut below.grant, above.grant);
         unite(&mut below.freeze, above.freeze);
         unite(&mut below.build_dirs, above.build_dirs);
+        unite(&mut below.no_backup, above.no_backup);
         over(&mut below.toolchains, above.toolchains);
         let (below, above) = (&mut base.network, top.network);
         over(&mut below.mode, above.mode);
@@ -139,6 +150,7 @@ impl Merged {
             "filesystem.grant" => take(&mut profile.filesystem.grant, entry),
             "filesystem.freeze" => take(&mut profile.filesystem.freeze, entry),
             "filesystem.build_dirs" => take(&mut profile.filesystem.build_dirs, entry),
+            "filesystem.no_backup" => take(&mut profile.filesystem.no_backup, entry),
             "network.tcp_connect" => take(&mut profile.network.tcp_connect, entry),
             "network.tcp_bind" => take(&mut profile.network.tcp_bind, entry),
             "network.sockets" => take(&mut profile.network.sockets, entry),
@@ -195,4 +207,6 @@ fn limits(below: &mut Limits, above: Limits) {
     over(&mut below.file_size, above.file_size);
     over(&mut below.open_files, above.open_files);
     over(&mut below.time, above.time);
+    over(&mut below.backup_file, above.backup_file);
+    over(&mut below.backup_total, above.backup_total);
 }

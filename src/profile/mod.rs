@@ -20,8 +20,8 @@ pub use builtin::{BUILT_IN, built_in};
 pub use error::{LoadError, Notice, Place};
 pub use load::{Listed, Loader};
 pub use schema::{
-    DiffStyle, Environment, Filesystem, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Network, Origin,
-    PathEntry, Profile, Run, Written,
+    DiffStyle, Environment, Filesystem, GitAccess, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Network,
+    Origin, PathEntry, Profile, Run, Text, Written,
 };
 pub use show::Shown;
 pub use value::{

@@ -2,7 +2,7 @@
 
 use super::error::{Notice, Place};
 use super::read::Sheet;
-use super::schema::{HomeMode, Mode, NetMode, Profile};
+use super::schema::{GitAccess, HomeMode, Limits, Mode, NetMode, Profile};
 
 /// Keeps what narrows; the rest is named in one notice. Limits are kept as they are: the caller takes the lower one.
 pub(super) fn narrow(file: &str, sheet: Sheet) -> (Profile, Vec<Notice>) {
@@ -12,9 +12,11 @@ pub(super) fn narrow(file: &str, sheet: Sheet) -> (Profile, Vec<Notice>) {
     kept.filesystem.hide = all.filesystem.hide;
     kept.filesystem.freeze = all.filesystem.freeze;
     kept.filesystem.home = all.filesystem.home.filter(|home| home.value == HomeMode::ReadOnly);
+    kept.filesystem.git = all.filesystem.git.filter(|git| git.value == GitAccess::Ro);
     kept.network.mode = all.network.mode.filter(|mode| mode.value == NetMode::None);
     kept.environment.deny = all.environment.deny;
-    kept.limits = all.limits;
+    // Lower ones of these would leave files without a backup.
+    kept.limits = Limits { backup_file: None, backup_total: None, ..all.limits };
     kept.run.mode = all.run.mode.filter(|mode| mode.value == Mode::DryRun);
 
     let removes = |key: &str| sheet.removals.iter().any(|removal| removal.key == key);
@@ -33,8 +35,10 @@ fn narrows(key: &str, kept: &Profile) -> bool {
     match key {
         "description" | "filesystem.hide" | "filesystem.freeze" | "environment.deny" => true,
         "filesystem.home" => kept.filesystem.home.is_some(),
+        "filesystem.git" => kept.filesystem.git.is_some(),
         "network.mode" => kept.network.mode.is_some(),
         "run.mode" => kept.run.mode.is_some(),
+        "limits.backup_file" | "limits.backup_total" => false,
         other => other.starts_with("limits."),
     }
 }

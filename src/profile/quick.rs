@@ -2,7 +2,7 @@
 //! and leaves any other text to the reader. A test holds the two against each other.
 
 use super::read::Sheet;
-use super::schema::{Origin, Written};
+use super::schema::{Grant, Origin, Text, Written};
 use super::value;
 
 /// A value and, for each string of a list, its line.
@@ -15,7 +15,7 @@ enum Value<'a> {
 }
 
 /// What the text, called `file` in every origin, says; `None` where it has more than is known here.
-pub(super) fn sheet(file: &str, text: &str) -> Option<Sheet> {
+pub(super) fn sheet(file: &'static str, text: &'static str) -> Option<Sheet> {
     let mut scan = Scan { rest: text, line: 1 };
     let mut out = Sheet::default();
     let mut table = "";
@@ -38,25 +38,32 @@ pub(super) fn sheet(file: &str, text: &str) -> Option<Sheet> {
     Some(out)
 }
 
-fn set(out: &mut Sheet, file: &str, key: &str, line: u32, value: Value<'_>) -> Option<()> {
-    let origin = |line| Origin::Profile { file: file.to_string(), line };
-    let texts = |list: Vec<(&str, u32)>| -> Vec<Written<String>> {
-        list.into_iter().map(|(text, line)| Written::new(text.to_string(), origin(line))).collect()
+fn set(out: &mut Sheet, file: &'static str, key: &str, line: u32, value: Value<'static>) -> Option<()> {
+    let origin = |line| Origin::Profile { file: Text::Borrowed(file), line };
+    let texts = |list: Vec<(&'static str, u32)>| -> Vec<Written<Text>> {
+        list.into_iter().map(|(text, line)| Written::new(Text::Borrowed(text), origin(line))).collect()
     };
     let profile = &mut out.profile;
     match (key, value) {
         ("description", Value::Text(text)) => profile.description = Some(text.to_string()),
-        ("extends", Value::List(list)) => out.extends = texts(list),
+        ("extends", Value::List(list)) => {
+            out.extends = list.into_iter().map(|(name, line)| Written::new(name.to_string(), origin(line))).collect();
+        }
         ("filesystem.hide", Value::List(list)) => profile.filesystem.hide = texts(list),
         ("filesystem.freeze", Value::List(list)) => profile.filesystem.freeze = texts(list),
         ("filesystem.build_dirs", Value::List(list)) => profile.filesystem.build_dirs = texts(list),
+        ("filesystem.no_backup", Value::List(list)) => profile.filesystem.no_backup = texts(list),
         ("filesystem.grant", Value::List(list)) => {
             for (text, line) in list {
-                profile.filesystem.grant.push(Written::new(value::parse_grant(text).ok()?, origin(line)));
+                let (glob, access) = value::split_grant(text).ok()?;
+                profile.filesystem.grant.push(Written::new(Grant { glob: glob.into(), access }, origin(line)));
             }
         }
         ("filesystem.home", Value::Text(text)) => {
             profile.filesystem.home = Some(Written::new(value::parse_word(text).ok()?, origin(line)));
+        }
+        ("filesystem.git", Value::Text(text)) => {
+            profile.filesystem.git = Some(Written::new(value::parse_word(text).ok()?, origin(line)));
         }
         ("filesystem.toolchains", Value::Bool(on)) => {
             profile.filesystem.toolchains = Some(Written::new(on, origin(line)));

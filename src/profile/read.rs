@@ -129,11 +129,15 @@ impl Reader {
                 "ro" => out.ro = self.paths(&key, value)?,
                 "scratch" => out.scratch = self.paths(&key, value)?,
                 "home" => out.home = Some(self.word(&key, value)?),
+                "git" => out.git = Some(self.word(&key, value)?),
                 "hide" => out.hide = self.list(&key, value, |text| item::checked(text, value::check_pattern))?,
                 "grant" => out.grant = self.list(&key, value, item::grant)?,
                 "freeze" => out.freeze = self.list(&key, value, |text| item::checked(text, value::check_pattern))?,
                 "build_dirs" => {
                     out.build_dirs = self.list(&key, value, |text| item::checked(text, value::check_pattern))?
+                }
+                "no_backup" => {
+                    out.no_backup = self.list(&key, value, |text| item::checked(text, value::check_pattern))?
                 }
                 "toolchains" => out.toolchains = Some(self.boolean(&key, value)?),
                 _ => return Err(self.unknown(&key)),

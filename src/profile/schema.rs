@@ -1,21 +1,25 @@
 //! What a profile can say. Every value carries the place it was written, for denials name it.
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+
+/// Text of a profile: of a built-in one it is borrowed from the program, where it is a launch's hundreds of patterns.
+pub type Text = Cow<'static, str>;
 
 /// Where a rule was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// A flag of the command line, e.g. `--hide`.
-    CommandLine(String),
+    CommandLine(Text),
     /// A profile: built in, the user's, or given with `-p`. `file` is a path or `built-in:NAME`; `line` counts from 1.
-    Profile { file: String, line: u32 },
+    Profile { file: Text, line: u32 },
     /// The repository's own `agentbox.toml`, which may only narrow.
-    Repository { file: String, line: u32 },
+    Repository { file: Text, line: u32 },
     /// What the program itself always does, in words.
-    BuiltIn(String),
+    BuiltIn(Text),
 }
 
 impl fmt::Display for Origin {
@@ -61,7 +65,7 @@ pub enum GrantAccess {
 /// `GLOB[:ro|:rw]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    pub glob: String,
+    pub glob: Text,
     pub access: GrantAccess,
 }
 
@@ -73,6 +77,16 @@ pub enum HomeMode {
     Private,
     /// An empty directory that refuses writes aloud, but for what the profile grants in it.
     ReadOnly,
+}
+
+/// What of a repository can be used inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GitAccess {
+    /// It is read, without locks.
+    Ro,
+    /// Commits, branches, stashes; never hooks and configuration.
+    Rw,
 }
 
 /// How writes below a writable root are treated.
@@ -114,6 +128,8 @@ pub enum Layer {
     Seccomp,
     /// The own network namespace.
     Netns,
+    /// Backups of what a live run changes.
+    Backup,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -122,13 +138,17 @@ pub struct Filesystem {
     pub ro: Vec<Written<PathEntry>>,
     pub scratch: Vec<Written<PathEntry>>,
     pub home: Option<Written<HomeMode>>,
+    /// The repositories of the roots: hidden unless this is given.
+    pub git: Option<Written<GitAccess>>,
     /// Globs; a name without a slash matches at any depth. `.*` is the dotfile rule, which is off inside `build_dirs`.
-    pub hide: Vec<Written<String>>,
+    pub hide: Vec<Written<Text>>,
     pub grant: Vec<Written<Grant>>,
     /// Visible and readable, never writable.
-    pub freeze: Vec<Written<String>>,
+    pub freeze: Vec<Written<Text>>,
     /// Names of dependency, build and cache directories, inside which the dotfile rule is off.
-    pub build_dirs: Vec<Written<String>>,
+    pub build_dirs: Vec<Written<Text>>,
+    /// Names of directories whose files a live run does not back up: what a tool makes and can make again.
+    pub no_backup: Vec<Written<Text>>,
     /// Grant toolchains in HOME that are on PATH, read-only. On unless a profile says `toolchains = false`.
     pub toolchains: Option<Written<bool>>,
 }
@@ -147,10 +167,10 @@ pub struct Network {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// Names or globs (`LC_*`) that pass.
-    pub pass: Vec<Written<String>>,
+    pub pass: Vec<Written<Text>>,
     /// Globs that do not pass: of `pass` and `deny` the pattern with more literal characters wins, at a tie `deny`.
     /// `--env NAME` on the command line lifts them.
-    pub deny: Vec<Written<String>>,
+    pub deny: Vec<Written<Text>>,
     pub set: BTreeMap<String, Written<String>>,
 }
 
@@ -166,6 +186,10 @@ pub struct Limits {
     pub open_files: Option<Written<u64>>,
     /// Seconds.
     pub time: Option<Written<u64>>,
+    /// The largest file that a live run backs up.
+    pub backup_file: Option<Written<u64>>,
+    /// All that a live run backs up, together.
+    pub backup_total: Option<Written<u64>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -21,15 +21,18 @@ impl Profile {
     pub fn shown(&self) -> Vec<Shown> {
         let Profile { names: _, description: _, programs: _, filesystem, network, environment, limits, run } = self;
         let mut out = List(Vec::new());
-        let Filesystem { rw, ro, scratch, home, hide, grant, freeze, build_dirs, toolchains } = filesystem;
+        let Filesystem { rw, ro, scratch, home, git, hide, grant, freeze, build_dirs, no_backup, toolchains } =
+            filesystem;
         for (key, paths) in [("rw", rw), ("ro", ro), ("scratch", scratch)] {
             out.paths(&format!("filesystem.{key}"), paths);
         }
         out.word("filesystem.home", home.as_ref());
+        out.word("filesystem.git", git.as_ref());
         out.entries("filesystem.hide", hide);
         out.entries("filesystem.grant", grant);
         out.entries("filesystem.freeze", freeze);
         out.entries("filesystem.build_dirs", build_dirs);
+        out.entries("filesystem.no_backup", no_backup);
         out.one("filesystem.toolchains", toolchains.as_ref(), bool::to_string);
         let Network { mode, tcp_connect, tcp_bind, sockets } = network;
         out.word("network.mode", mode.as_ref());
@@ -42,7 +45,7 @@ impl Profile {
         for (name, value) in set {
             out.push(&format!("environment.set.{name}"), value.value.clone(), &value.origin, None);
         }
-        let Limits { processes, memory, tmp, file_size, open_files, time } = limits;
+        let Limits { processes, memory, tmp, file_size, open_files, time, backup_file, backup_total } = limits;
         for (key, limit) in [
             ("processes", processes),
             ("memory", memory),
@@ -50,6 +53,8 @@ impl Profile {
             ("file_size", file_size),
             ("open_files", open_files),
             ("time", time),
+            ("backup_file", backup_file),
+            ("backup_total", backup_total),
         ] {
             out.one(&format!("limits.{key}"), limit.as_ref(), |value| match *value {
                 u64::MAX => "unlimited".to_owned(),

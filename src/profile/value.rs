@@ -1,7 +1,9 @@
 //! The values that a profile and the command line share: patterns, grants, sizes, durations and words. Both sides
 //! parse them here, so that `--limit memory=4G` and `memory = "4G"` cannot differ.
 
-use super::schema::{DiffStyle, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Origin, Written};
+use super::schema::{
+    DiffStyle, GitAccess, Grant, GrantAccess, HomeMode, Layer, Limits, Mode, NetMode, Origin, Written,
+};
 use std::fmt;
 
 /// Why a value cannot be used. The text names the value; the place is the caller's to add.
@@ -145,14 +147,18 @@ pub(super) fn check_text(text: &str) -> Result<(), ValueError> {
 
 /// `GLOB`, `GLOB:ro` or `GLOB:rw`. Any other ending after a colon is refused: it is more likely a slip than a name.
 pub fn parse_grant(text: &str) -> Result<Grant, ValueError> {
+    split_grant(text).map(|(glob, access)| Grant { glob: glob.to_owned().into(), access })
+}
+
+/// The glob, which is checked, and the access.
+pub(super) fn split_grant(text: &str) -> Result<(&str, GrantAccess), ValueError> {
     let (glob, access) = match text.rsplit_once(':') {
         None => (text, GrantAccess::Ro),
         Some((glob, "ro")) => (glob, GrantAccess::Ro),
         Some((glob, "rw")) => (glob, GrantAccess::Rw),
         Some((_, found)) => return Err(ValueError::Access { text: text.into(), found: found.into() }),
     };
-    check_glob(glob)?;
-    Ok(Grant { glob: glob.into(), access })
+    check_glob(glob).map(|()| (glob, access))
 }
 
 /// Bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB`; `unlimited` is `u64::MAX`.
@@ -220,7 +226,8 @@ fn parse_count(text: &str) -> Result<u64, ValueError> {
 }
 
 /// The keys of `[limits]` and of `--limit`.
-pub const LIMIT_KEYS: &[&str] = &["processes", "memory", "tmp", "file_size", "open_files", "time"];
+pub const LIMIT_KEYS: &[&str] =
+    &["processes", "memory", "tmp", "file_size", "open_files", "time", "backup_file", "backup_total"];
 
 impl Limits {
     /// Sets one limit from its text, as `--limit KEY=VALUE` and the profiles do.
@@ -233,10 +240,12 @@ impl Limits {
             "file_size" => (&mut self.file_size, parse_size(text)?),
             "open_files" => (&mut self.open_files, parse_count(text)?),
             "time" => (&mut self.time, parse_duration(text)?),
+            "backup_file" => (&mut self.backup_file, parse_size(text)?),
+            "backup_total" => (&mut self.backup_total, parse_size(text)?),
             _ => return Err(ValueError::UnknownLimit { key }),
         };
         // Nothing could start with none of these; no file and no private space can be meant.
-        if value == 0 && !matches!(key.as_str(), "tmp" | "file_size") {
+        if value == 0 && !matches!(key.as_str(), "tmp" | "file_size" | "backup_file" | "backup_total") {
             return Err(ValueError::Zero { key });
         }
         *slot = Some(Written::new(value, origin));
@@ -251,6 +260,10 @@ pub trait Word: Copy + 'static {
 
 impl Word for HomeMode {
     const WORDS: &'static [(&'static str, Self)] = &[("private", HomeMode::Private), ("read-only", HomeMode::ReadOnly)];
+}
+
+impl Word for GitAccess {
+    const WORDS: &'static [(&'static str, Self)] = &[("ro", GitAccess::Ro), ("rw", GitAccess::Rw)];
 }
 
 impl Word for Mode {
@@ -272,6 +285,7 @@ impl Word for Layer {
         ("landlock", Layer::Landlock),
         ("seccomp", Layer::Seccomp),
         ("netns", Layer::Netns),
+        ("backup", Layer::Backup),
     ];
 }
 

@@ -2,7 +2,7 @@
 
 use super::one_line;
 use crate::plan::{Plan, shown};
-use crate::policy::{Decision, EntryKind, Mode, NetMode, Policy};
+use crate::policy::{Decision, EntryKind, GitAccess, Mode, NetMode, Policy};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -37,6 +37,19 @@ fn net(net: NetMode) -> &'static str {
     }
 }
 
+pub(super) fn access(git: GitAccess) -> &'static str {
+    match git {
+        GitAccess::Ro => "ro",
+        GitAccess::Rw => "rw",
+    }
+}
+
+/// The repositories that can be used, each with the top of its working tree.
+pub(super) fn repositories(policy: &Policy) -> Vec<Value> {
+    let found = policy.git.iter().flat_map(|git| &git.repositories);
+    found.map(|found| json!({ "path": shown(&found.common), "top": shown(&found.top) })).collect()
+}
+
 /// The whole plan as text.
 ///
 /// # Errors
@@ -51,6 +64,12 @@ pub fn explain_text(
     writeln!(out, "mode     {}", mode(policy.mode))?;
     writeln!(out, "network  {}", net(policy.net))?;
     writeln!(out, "home     {}", shown(&policy.home))?;
+    if let Some(git) = &policy.git {
+        writeln!(out, "git      {} ({})", access(git.access), git.origin)?;
+        for found in &git.repositories {
+            writeln!(out, "repository  {} of {}", shown(&found.common), shown(&found.top))?;
+        }
+    }
     let asked = |entry: &&crate::policy::Entry| {
         entry.kind.is_root() || matches!(entry.kind, EntryKind::Hide | EntryKind::Socket)
     };
@@ -112,6 +131,8 @@ pub fn explain_json(policy: &Policy, plan: &Plan, links: &[(PathBuf, Decision)])
         "mode": mode(policy.mode),
         "network": net(policy.net),
         "home": shown(&policy.home),
+        "git": policy.git.as_ref().map(|git| access(git.access)),
+        "repositories": repositories(policy),
         "cwd": shown(&policy.cwd),
         "entries": entries,
         "environment": names,

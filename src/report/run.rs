@@ -3,25 +3,31 @@
 use super::one_line;
 use crate::plan::{By, Plan, Seal, shown};
 use crate::policy::{Access, EntryKind, Layer, Mode, NetMode, Policy};
+use crate::session::backup::Kept;
 use crate::session::supervise::Outcome;
-use crate::session::{Counts, LayerChanges, Reached};
+use crate::session::{Counts, LayerChanges, Note, Reached};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What one run was and how it ended. `--report` writes it; `version` grows when a field changes its meaning.
 #[derive(Debug)]
-pub struct RunReport {
+pub struct RunReport<'a> {
     pub outcome: Outcome,
     pub counts: Option<Counts>,
-    value: Value,
-    granted: Vec<String>,
-    degraded: Vec<Layer>,
-    lost: Vec<String>,
-    /// Limits of the command line, and what holds them where it is less than a cgroup.
-    held: Vec<String>,
+    policy: &'a Policy,
+    plan: &'a Plan,
+    session: Option<String>,
+    /// Names of live roots that the host obeys later and that were made during the run, each with its rule.
+    pub planted: Vec<(PathBuf, String)>,
     /// Limits of the whole box that it ran into.
     reached: Vec<String>,
+    /// What the guard had to tell.
+    notes: Vec<Note>,
+    /// Status and words of a command that did not run.
+    refused: Option<(u8, String)>,
+    /// Of a live run: what could not be kept of what it changed.
+    backup: Value,
 }
 
 fn layer_name(layer: Layer) -> &'static str {
@@ -30,12 +36,89 @@ fn layer_name(layer: Layer) -> &'static str {
         Layer::Landlock => "landlock",
         Layer::Seccomp => "seccomp",
         Layer::Netns => "netns",
+        Layer::Backup => "backup",
     }
 }
 
-impl RunReport {
-    pub fn new(policy: &Policy, plan: &Plan, outcome: &Outcome, session: Option<&str>) -> RunReport {
-        let hidden = plan.hidden().len();
+impl<'a> RunReport<'a> {
+    pub fn new(policy: &'a Policy, plan: &'a Plan, outcome: &Outcome, session: Option<String>) -> RunReport<'a> {
+        let outcome = outcome.clone();
+        RunReport {
+            outcome,
+            counts: None,
+            policy,
+            plan,
+            session,
+            planted: Vec::new(),
+            reached: Vec::new(),
+            notes: Vec::new(),
+            refused: None,
+            backup: Value::Null,
+        }
+    }
+
+    /// The command never ran: why, and the status that said so.
+    pub fn did_not_run(&mut self, status: u8, why: &str) {
+        self.session = None;
+        self.refused = Some((status, why.to_owned()));
+    }
+
+    /// The box ran into limits that a cgroup holds.
+    pub fn ran_into(&mut self, reached: Reached) {
+        let limits = &self.plan.seal.limits;
+        if let (true, Some(bytes)) = (reached.memory, limits.memory) {
+            self.reached.push(format!("memory limit of {bytes} bytes reached: the kernel ended the whole box"));
+        }
+        if let (true, Some(processes)) = (reached.processes, limits.processes) {
+            self.reached.push(format!("limit of {processes} processes reached"));
+        }
+    }
+
+    /// What a live run could not keep of what it changed.
+    pub fn kept(&mut self, kept: &Kept) {
+        let lost = |(path, why): &(PathBuf, String)| json!({ "path": shown(path), "why": why });
+        self.backup = json!({
+            "off": kept.off,
+            "lost": kept.lost.iter().map(lost).collect::<Vec<_>>(),
+            "left_out": kept.left_out,
+        });
+    }
+
+    /// What the guard had to tell of this run.
+    pub fn guarded(&mut self, notes: Vec<Note>) {
+        self.notes = notes;
+    }
+
+    fn hidden_during_run(&self) -> Vec<String> {
+        let path = |note: &Note| if let Note::Hidden(path) = note { Some(shown(path)) } else { None };
+        self.notes.iter().filter_map(path).collect()
+    }
+
+    fn unguarded(&self) -> Vec<String> {
+        self.notes.iter().filter(|note| !matches!(note, Note::Hidden(_))).map(Note::to_string).collect()
+    }
+
+    fn guard_lines(&self) -> Vec<String> {
+        const SHOWN: usize = 3;
+        let mut lines = Vec::new();
+        let hidden = self.hidden_during_run();
+        if !hidden.is_empty() {
+            let more = hidden.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let first = hidden[..hidden.len().min(SHOWN)].join(", ");
+            lines.push(format!("made or replaced by the host, and hidden during the run: {first}{more}"));
+        }
+        lines.extend(self.unguarded());
+        lines.iter().map(|line| format!("agentbox: {}", one_line(line))).collect()
+    }
+
+    /// Nothing was changed, so no session was kept.
+    pub fn no_session(&mut self) {
+        self.session = None;
+    }
+
+    pub fn json(&self) -> Value {
+        let (policy, plan) = (self.policy, self.plan);
         let command: Vec<String> = plan.exec.command.iter().map(|arg| shown(Path::new(arg))).collect();
         let limits: Vec<String> =
             plan.seal.lines().into_iter().filter(|(name, _)| *name == "limits").map(|(_, line)| line).collect();
@@ -48,85 +131,69 @@ impl RunReport {
                 json!({ "path": shown(&entry.path), "access": super::explain::kind(&entry.kind), "origin": entry.origin.to_string() })
             })
             .collect();
-        let value = json!({
+        let mut value = json!({
             "version": 1,
             "command": command,
             "profiles": policy.profiles,
             "mode": match policy.mode { Mode::DryRun => "dry-run", Mode::Live => "live" },
             "network": if host_net(policy) { "host" } else { "none" },
             "roots": roots,
-            "session": session,
-            "hidden": hidden,
+            "session": self.session,
+            "hidden": plan.hidden().len(),
+            "git": policy.git.as_ref().map(|git| super::explain::access(git.access)),
+            "repositories": super::explain::repositories(policy),
             "granted": policy.granted,
             "hide": policy.hidden_for_this_run,
             "degraded": degraded,
             "lost": plan.lost,
             "limits": limits,
-            "reached": [],
+            "reached": self.reached,
+            "backup": self.backup,
+            "planted": self.planted.iter().map(|(path, rule)| json!({ "path": shown(path), "rule": rule })).collect::<Vec<_>>(),
+            "hidden_during_run": self.hidden_during_run(),
+            "unguarded": self.unguarded(),
             "notices": plan.notices,
             "dropped_path": policy.dropped_path.iter().map(|dir| shown(dir)).collect::<Vec<_>>(),
+            "changes": self.counts,
         });
-        RunReport {
-            outcome: outcome.clone(),
-            counts: None,
-            value,
-            granted: policy.granted.clone(),
-            degraded: policy.degraded.clone(),
-            lost: plan.lost.clone(),
-            held: held(&plan.seal),
-            reached: Vec::new(),
-        }
-    }
-
-    /// The command never ran: why, and the status that said so.
-    pub fn did_not_run(&mut self, status: u8, why: &str) {
-        self.value["session"] = Value::Null;
-        self.value["status"] = json!(status);
-        self.value["error"] = json!(why);
-    }
-
-    /// The box ran into limits that a cgroup holds.
-    pub fn ran_into(&mut self, reached: Reached, plan: &Plan) {
-        let limits = &plan.seal.limits;
-        if let (true, Some(bytes)) = (reached.memory, limits.memory) {
-            self.reached.push(format!("memory limit of {bytes} bytes reached: the kernel ended the whole box"));
-        }
-        if let (true, Some(processes)) = (reached.processes, limits.processes) {
-            self.reached.push(format!("limit of {processes} processes reached"));
-        }
-        self.value["reached"] = json!(self.reached);
-    }
-
-    /// Nothing was changed, so no session was kept.
-    pub fn no_session(&mut self) {
-        self.value["session"] = Value::Null;
-    }
-
-    pub fn json(&self) -> Value {
-        let mut value = self.value.clone();
         if let Outcome::Ended { ended, timed_out, duration } = &self.outcome {
             value["status"] = json!(if *timed_out { 124 } else { ended.status() });
             value["timed_out"] = json!(timed_out);
             value["seconds"] = json!(duration.as_secs_f64());
         }
-        value["changes"] = json!(self.counts);
+        if let Some((status, why)) = &self.refused {
+            value["status"] = json!(status);
+            value["error"] = json!(why);
+        }
         value
     }
 
     /// What is said at the end: grants of this run alone, and layers that were given up.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if !self.granted.is_empty() {
-            lines.push(format!("agentbox: granted for this run: {}", one_line(&self.granted.join(", "))));
+        let mut lines: Vec<String> = self.planted.iter().take(TOLD).map(planted).collect();
+        if let Some(more @ 1..) = self.planted.len().checked_sub(TOLD) {
+            lines.push(format!("agentbox: and {more} more that the host obeys later: --report lists them"));
         }
-        if !self.degraded.is_empty() {
-            let lost: Vec<&str> = self.degraded.iter().map(|layer| layer_name(*layer)).collect();
+        if !self.policy.granted.is_empty() {
+            lines.push(format!("agentbox: granted for this run: {}", one_line(&self.policy.granted.join(", "))));
+        }
+        if !self.policy.degraded.is_empty() {
+            let lost: Vec<&str> = self.policy.degraded.iter().map(|layer| layer_name(*layer)).collect();
             lines.push(format!("agentbox: ran without: {}", lost.join(", ")));
         }
-        lines.extend(self.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
-        lines.extend(self.held.iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
+        lines.extend(self.plan.lost.iter().map(|line| format!("agentbox: lost: {}", one_line(line))));
+        lines.extend(held(&self.plan.seal).iter().chain(&self.reached).map(|line| format!("agentbox: {line}")));
+        lines.extend(self.guard_lines());
         lines
     }
+}
+
+/// So many planted names are told; the rest is counted.
+const TOLD: usize = 20;
+
+fn planted((path, rule): &(PathBuf, String)) -> String {
+    let path = shown(path);
+    format!("agentbox: made or changed during the run, and the host obeys it later: {path}: {}", one_line(rule))
 }
 
 /// What holds the limits that the command line gave, where no cgroup does.
@@ -178,7 +245,27 @@ pub fn before_lines(policy: &Policy, command: &[OsString]) -> Vec<String> {
         })
     };
     if git && hidden() {
-        lines.push("agentbox: .git is hidden inside (grant: --grant .git:rw)".to_owned());
+        lines.push("agentbox: .git is hidden inside (grant: --git)".to_owned());
+    }
+    lines
+}
+
+/// The last lines of a live run that changed something.
+pub fn live_lines(kept: &Kept, session: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let Counts { created, modified, deleted, .. } = kept.counts;
+    let changed = format!("{created} created, {modified} modified, {deleted} deleted");
+    if kept.session.is_some() {
+        lines.push(format!("agentbox: live run {session}: {changed}; what was there before is kept"));
+    }
+    let lost = kept.lost.len();
+    if lost > 0 {
+        let files = if lost == 1 { "file" } else { "files" };
+        lines.push(format!("agentbox: not backed up: {lost} {files}, named in the session's journal and in --report"));
+    }
+    if kept.left_out > 0 {
+        let calls = if kept.left_out == 1 { "change" } else { "changes" };
+        lines.push(format!("agentbox: not backed up: {} {calls} in directories of no_backup", kept.left_out));
     }
     lines
 }
@@ -199,7 +286,7 @@ pub fn dry_run_lines(layers: &[LayerChanges], session: &str, policy: &Policy) ->
         }
         lines.push(line);
         lines.push(format!(
-            "agentbox: see it again with `agentbox diff {session}`, drop it with `agentbox discard {session}`"
+            "agentbox: take it over with `agentbox apply {session}`, see it again with `agentbox diff {session}`, drop it with `agentbox discard {session}`"
         ));
     }
     let scratch: Vec<String> =

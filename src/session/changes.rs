@@ -133,6 +133,19 @@ impl LayerChanges {
         self.changes.is_empty() && self.kept.is_empty() && self.refused.is_empty() && self.notes.is_empty()
     }
 
+    /// Names what was made at a name that the host obeys: it is in the diff like everything else, and easily passed over.
+    pub fn remark_obeyed(&mut self, obeyed: impl Fn(&Path) -> Option<String>) {
+        let made = self.changes.iter().filter(|change| change.new.is_some() && change.kind != Kind::ModeChanged);
+        let remarks = made.filter_map(|change| {
+            let rule = obeyed(&self.root.join(&change.path))?;
+            let text = format!("the host obeys this name later: frozen by {rule}; look at it before it is used");
+            Some(Remark { path: change.path.clone(), text })
+        });
+        let mut remarks: Vec<Remark> = remarks.collect();
+        self.notes.append(&mut remarks);
+        self.notes.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
     /// Leaves only what `keep` says of absolute host paths.
     pub fn retain(&mut self, keep: impl Fn(&Path) -> bool) {
         let root = &self.root;

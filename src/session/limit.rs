@@ -34,6 +34,10 @@ impl Limit {
         limit.and_then(|limit| began.checked_add(limit)).map_or(Limit::None, |at| Limit::Ends { at })
     }
 
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Limit::None)
+    }
+
     /// Each demand is made once.
     pub(super) fn due(&mut self) -> Option<Due> {
         let now = Instant::now;

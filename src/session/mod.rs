@@ -3,10 +3,13 @@
 //! nothing runs a program of the tree.
 
 mod attributes;
+pub mod backup;
 mod body;
 pub mod changes;
 pub mod diff;
 mod examine;
+mod git;
+mod guard;
 mod hunks;
 mod json;
 mod limit;
@@ -27,18 +30,38 @@ mod tree;
 mod walk;
 
 pub use crate::enforce::Reached;
+pub use crate::watch::guard::Note;
 pub use changes::{Change, ChangesError, Entry, FileKind, Kind, LayerChanges, Remark};
 pub use examine::examine;
+pub use git::disarm;
 pub use osjson::value as os_value;
 pub use record::{Counts, NewSession, Outcome, Record};
 pub use store::{Layer, Session, State, Store, Stored};
 pub use store_error::StoreError;
 
+use crate::policy::RecordJudge;
 use serde_json::value::RawValue;
 use std::path::Path;
 
-/// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
-pub type Judge = Box<dyn Fn(&Path, bool) -> bool>;
+/// Judges names as the session's run did.
+pub struct Judge(Option<RecordJudge>);
+
+impl Judge {
+    /// Is the name at an absolute host path hidden from the command? The flag says whether it is a directory.
+    pub fn hides(&self, path: &Path, dir: bool) -> bool {
+        self.0.as_ref().is_some_and(|judge| judge.hides(path, dir))
+    }
+
+    /// The digest of what the box wrote at the name before the command ran.
+    pub fn written_by_the_box(&self, path: &Path) -> Option<String> {
+        self.0.as_ref()?.written(path).map(str::to_owned)
+    }
+
+    /// The rule by which the host obeys what stands at the name.
+    pub fn obeyed(&self, path: &Path) -> Option<String> {
+        self.0.as_ref()?.obeyed(path)
+    }
+}
 
 /// The policy of a session's run, as far as its record has it; `None` where it cannot be read, and then nothing may be
 /// applied by it.
@@ -46,12 +69,9 @@ pub fn policy(policy: &RawValue) -> Option<crate::policy::Policy> {
     serde_json::from_str::<crate::policy::Record<'_>>(policy.get()).ok()?.policy().ok()
 }
 
-/// Judges hidden names as the session's run did, from the policy in its record. A record without a policy that can be
+/// Judges names as the session's run did, from the policy in its record. A record without a policy that can be
 /// read (changed by hand, or of another version) hides nothing: its diff then shows more, never less.
 pub fn judge(policy: &RawValue) -> Judge {
     let record = serde_json::from_str::<crate::policy::Record<'_>>(policy.get()).ok();
-    match record.and_then(|record| record.judge().ok()) {
-        Some(judge) => Box::new(move |path, dir| judge.hides(path, dir)),
-        None => Box::new(|_, _| false),
-    }
+    Judge(record.and_then(|record| record.judge().ok()))
 }

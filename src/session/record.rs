@@ -2,7 +2,8 @@
 
 use super::changes::{Kind, LayerChanges};
 use super::osjson;
-use rustix::fs::{Mode, OFlags};
+use crate::policy::Mode;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,9 +21,11 @@ pub(super) const NAME: &str = "session.json";
 /// What a run knows about itself when it starts.
 #[derive(Debug, Clone)]
 pub struct NewSession {
+    /// How writes are treated, and so what the session holds: layers, or backups.
+    pub mode: Mode,
     pub command: Vec<OsString>,
     pub profiles: Vec<String>,
-    /// Canonical host paths, one overlay layer each.
+    /// Canonical host paths; of a dry run one overlay layer each.
     pub roots: Vec<PathBuf>,
     /// The resolved policy: what is hidden must be judged the same way when the session is reviewed.
     pub policy: Box<RawValue>,
@@ -33,8 +36,8 @@ pub struct NewSession {
 pub struct Record {
     pub version: u32,
     pub created: SystemTime,
-    /// How writes were treated. Only dry runs leave a session so far.
-    pub mode: String,
+    /// How writes were treated.
+    pub mode: Mode,
     #[serde(with = "osjson")]
     pub command: Vec<OsString>,
     pub profiles: Vec<String>,
@@ -50,7 +53,7 @@ impl Record {
         Record {
             version: VERSION,
             created: new.created,
-            mode: "dry-run".to_owned(),
+            mode: new.mode,
             command: new.command.clone(),
             profiles: new.profiles.clone(),
             roots: new.roots.clone(),
@@ -64,14 +67,15 @@ impl Record {
         // Fails only for a time before 1970.
         let text = serde_json::to_vec(self).map_err(|_| Errno::INVAL)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = rustix::fs::openat(dir, name, flags, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         File::from(fd).write_all(&text).map_err(|err| errno_of(&err))
     }
 
     /// The record of a session's directory, or in words why there is none.
     pub(super) fn read(dir: &OwnedFd) -> Result<Record, String> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(dir, NAME, flags, Mode::empty()).map_err(|errno| format!("no record: {errno}"))?;
+        let fd = rustix::fs::openat(dir, NAME, flags, rustix::fs::Mode::empty())
+            .map_err(|errno| format!("no record: {errno}"))?;
         let mut text = Vec::new();
         File::from(fd).read_to_end(&mut text).map_err(|err| format!("its record cannot be read: {err}"))?;
         #[derive(Deserialize)]

@@ -1,17 +1,20 @@
 //! One run: session layers, signals, terminal, launch, wait.
 
+use super::backup::{Kept, Rules, Service, Start};
 use super::changes::{self, ChangesError};
+use super::guard;
 use super::signals::Signals;
-use super::supervise::{Outcome, SuperviseError, Watched, supervise};
+use super::supervise::{Outcome, Outside, SuperviseError, Watched, supervise};
 use super::terminal::{DirectoryAsStdio, Terminal, check_stdio};
 use super::tmpdir::TmpDir;
-use super::{Counts, Layer, LayerChanges, NewSession, Session, Store, StoreError, judge};
+use super::{Counts, Layer, LayerChanges, NewSession, Note, Session, Store, StoreError, judge};
 use crate::enforce::{Group, Injected, Launch, Launched, LayerDirs, Reached, StepError, Surroundings, launch};
 use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
+use crate::watch::guard::Guard;
 use std::cell::OnceCell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 pub struct Settings<'a> {
@@ -19,7 +22,12 @@ pub struct Settings<'a> {
     pub policy: &'a Policy,
     pub state_dir: Option<PathBuf>,
     pub injected: Option<Injected>,
-    pub around: Surroundings,
+    /// Asked only when the launch is refused.
+    pub around: &'a dyn Fn() -> Surroundings,
+    /// Where the service says at the time what it cannot keep.
+    pub say: fn(&str),
+    /// When the search for hidden names began.
+    pub since: SystemTime,
 }
 
 /// Why a run did not begin, or could not be watched.
@@ -77,12 +85,16 @@ pub struct Finished {
     pub outcome: Outcome,
     /// The limits of the whole box that it ran into.
     pub reached: Reached,
+    /// What the guard has to tell.
+    pub notes: Vec<Note>,
     session: Option<Session>,
+    /// Of a live run.
+    pub kept: Kept,
 }
 
 impl Finished {
     pub fn session_id(&self) -> Option<&str> {
-        self.session.as_ref().map(Session::id)
+        self.session.as_ref().or(self.kept.session.as_ref()).map(Session::id)
     }
 
     pub fn has_layers(&self) -> bool {
@@ -97,11 +109,14 @@ impl Finished {
         let Some(session) = &self.session else { return Ok(Vec::new()) };
         // Most runs change nothing that a rule would have to be asked about.
         let judge_of_run = OnceCell::new();
-        let hidden = |path: &Path, dir: bool| {
-            let hides = judge_of_run.get_or_init(|| judge(&session.record().policy));
-            hides(path, dir)
+        let judge = || judge_of_run.get_or_init(|| judge(&session.record().policy));
+        let read = |layer| {
+            let mut found = changes::read(layer, &|path, dir| judge().hides(path, dir))?;
+            found.forget_written_by_the_box(|path| judge().written_by_the_box(path));
+            found.remark_obeyed(|path| judge().obeyed(path));
+            Ok(found)
         };
-        session.layers().iter().map(|layer| changes::read(layer, &hidden)).collect()
+        session.layers().iter().map(read).collect()
     }
 
     /// Writes the end of the run down; a session that changed nothing is gone.
@@ -109,7 +124,7 @@ impl Finished {
     /// # Errors
     /// When the store cannot be written.
     pub fn settle(self, status: u8, counts: Counts, nothing: bool) -> Result<(), StoreError> {
-        match self.session {
+        match self.session.or(self.kept.session) {
             // What was applied while it ran can still be undone.
             Some(session) if nothing && !session.was_settled() => session.spare(),
             Some(mut session) => session.finish(super::Outcome { status, counts }),
@@ -122,7 +137,7 @@ impl Finished {
     /// # Errors
     /// When the store cannot be written.
     pub fn discard(self) -> Result<(), StoreError> {
-        self.session.map_or(Ok(()), Session::discard)
+        self.session.or(self.kept.session).map_or(Ok(()), Session::discard)
     }
 }
 
@@ -136,7 +151,10 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     // Without mounts alone, and then without a session. It is removed when this function ends, however it does.
     let _tmp = settings.plan.tmp.as_deref().map(TmpDir::make).transpose().map_err(RunError::Store)?;
     match run_in(settings, session.as_ref()) {
-        Ok((outcome, reached)) => Ok(Finished { outcome, reached, session }),
+        Ok(ended) => {
+            let BoxEnded { outcome, reached, notes, kept } = ended;
+            Ok(Finished { outcome, reached, notes, session, kept })
+        }
         Err(err) => {
             if let Some(session) = session {
                 // The first error is the one to tell; a session that stays behind is listed and can be discarded.
@@ -147,7 +165,15 @@ pub fn run(settings: &Settings<'_>) -> Result<Finished, RunError> {
     }
 }
 
-fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome, Reached), RunError> {
+/// A box that ended.
+struct BoxEnded {
+    outcome: Outcome,
+    reached: Reached,
+    notes: Vec<Note>,
+    kept: Kept,
+}
+
+fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<BoxEnded, RunError> {
     let layers: Vec<LayerDirs> = session
         .iter()
         .flat_map(|session| session.layers())
@@ -163,18 +189,50 @@ fn run_in(settings: &Settings<'_>, session: Option<&Session>) -> Result<(Outcome
         terminal: inside,
         injected: settings.injected,
         around: settings.around,
+        guarded: guard::is_wanted(settings),
     })
     .map_err(RunError::Launch)?;
-    let Launched { pid, pidfd, channel, group } = launched;
+    let Launched { pid, pidfd, channel, group, mount_namespace } = launched;
+    let start = || start(settings);
+    let mut service = Service::new(&start, settings.say);
+    let mut guard = match mount_namespace {
+        Some(namespace) => Guard::new(|| guard::setup(settings, &layers), namespace),
+        None => Guard::none(),
+    };
     let asked_to_end = settings.plan.isolate.namespaces.is_empty();
     let watched = Watched { pid, pidfd, channel, asked_to_end };
-    let outcome = supervise(&watched, &signals, terminal, settings.plan.time_limit).map_err(RunError::Supervise)?;
+    let outcome = supervise(
+        &watched,
+        &signals,
+        terminal,
+        settings.plan.time_limit,
+        Outside { guard: &mut guard, service: &mut service },
+    );
+    // Also where the supervisor gave up: what was kept stays, as the session of a run that was cut short.
+    let kept = service.finish();
+    let outcome = outcome.map_err(RunError::Supervise)?;
+    // Before the layers are read: its process holds the box's mounts.
+    let notes = guard.end();
     let reached = group.as_ref().map_or(Reached::default(), Group::reached);
     // The box is gone, and now its group.
     drop(group);
     // It fails for no reason that a run can have; signals would only stay blocked until the exit.
     signals.release().ok();
-    Ok((outcome, reached))
+    Ok(BoxEnded { outcome, reached, notes, kept })
+}
+
+/// What the notification service needs, put together when the first change comes.
+fn start(settings: &Settings<'_>) -> Result<Start, String> {
+    let Settings { policy, plan, .. } = settings;
+    let new = NewSession {
+        mode: Mode::Live,
+        command: plan.exec.command.clone(),
+        profiles: policy.profiles.clone(),
+        roots: policy.writable_roots().map(|root| root.path.clone()).collect(),
+        policy: serde_json::value::to_raw_value(&policy.record()).map_err(|err| err.to_string())?,
+        created: SystemTime::now(),
+    };
+    Ok(Start { rules: Rules::of(policy), new, state_dir: settings.state_dir.clone() })
 }
 
 fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
@@ -191,6 +249,7 @@ fn new_session(settings: &Settings<'_>) -> Result<Option<Session>, RunError> {
         return Err(RunError::StateInRoot { state: store.dir().to_path_buf(), root: root.clone() });
     }
     let new = NewSession {
+        mode: Mode::DryRun,
         command: plan.exec.command.clone(),
         profiles: settings.policy.profiles.clone(),
         roots: plan.layers.clone(),

@@ -45,7 +45,7 @@ impl Signals {
     /// # Errors
     /// The errno of sigprocmask(2), signal(2) or signalfd(2).
     pub fn block() -> Result<Signals, Errno> {
-        let mut set = SigSet::all();
+        let mut set = sys::every_signal();
         set.remove(Signal::SIGPIPE);
         for signal in NOT_FORWARDED {
             set.remove(signal);

@@ -3,7 +3,8 @@
 //! ```text
 //! $XDG_STATE_HOME/agentbox/sessions/ID/          mode 0700, locked (flock) while the run lives
 //!     session.json                               the record; written beside and renamed
-//!     layers/N/upper, layers/N/work              one overlay layer a writable root
+//!     layers/N/upper, layers/N/work              of a dry run: one overlay layer a writable root
+//!     backup/journal, backup/files/N             of a live run: what it changed, made when it first did
 //! $XDG_STATE_HOME/agentbox/sessions/.spare[-N]/  the emptied directories of sessions that changed nothing
 //! ```
 //! Nothing here follows a symlink below the state directory.
@@ -14,10 +15,11 @@ use super::settle::{self, Standing};
 use super::store_error::StoreError;
 use super::tree::{self, DIRECTORY};
 use crate::path::{open_plain, resolve};
+use crate::policy::Mode as Writes;
 use rustix::fs::{AtFlags, CWD, FlockOperation, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -98,16 +100,24 @@ pub struct Stored {
 
 impl Stored {
     pub fn layers(&self) -> Vec<Layer> {
-        self.record.as_ref().map_or_else(Vec::new, |record| layers(&self.dir, &record.roots))
+        self.record.as_ref().map_or_else(Vec::new, |record| layers(&self.dir, record))
     }
 }
 
-fn layers(dir: &Path, roots: &[PathBuf]) -> Vec<Layer> {
+fn layers(dir: &Path, record: &Record) -> Vec<Layer> {
     let layer = |(n, root): (usize, &PathBuf)| {
         let base = dir.join("layers").join(n.to_string());
         Layer { root: root.clone(), upper: base.join("upper"), work: base.join("work") }
     };
-    roots.iter().enumerate().map(layer).collect()
+    layered(record).iter().enumerate().map(layer).collect()
+}
+
+/// The roots whose writes land in a layer.
+fn layered(record: &Record) -> &[PathBuf] {
+    match record.mode {
+        Writes::DryRun => &record.roots,
+        Writes::Live => &[],
+    }
 }
 
 impl Store {
@@ -164,7 +174,8 @@ impl Store {
         let mut staged = format!("{NEW}{id}");
         let io = |what, path: &str, errno| StoreError::io(what, &self.dir.join(path), errno);
         let sessions = self.sessions.try_clone().map_err(|err| io("open", &staged, errno_of(&err)))?;
-        let spare = if new.roots.len() == 1 { self.take_spare(&staged) } else { Ok(None) };
+        let spare =
+            if new.roots.len() == 1 && new.mode == Writes::DryRun { self.take_spare(&staged) } else { Ok(None) };
         let reused = match spare {
             Ok(reused) => reused,
             Err(Unusable) => {
@@ -199,15 +210,17 @@ impl Store {
             }
         };
         let dir = self.dir.join(&id);
-        let layers = layers(&dir, &record.roots);
+        let layers = layers(&dir, &record);
         Ok(Session { id, dir, layers, record, sessions, lock })
     }
 
     fn fill(&self, dir: &OwnedFd, staged: &str, record: &Record) -> Result<(), StoreError> {
         let io = |what, path: &str, errno| StoreError::io(what, &self.dir.join(staged).join(path), errno);
         let mkdir = |path: &str| rustix::fs::mkdirat(dir, path, PRIVATE).map_err(|errno| io("make", path, errno));
-        mkdir("layers")?;
-        for n in 0..record.roots.len() {
+        if !layered(record).is_empty() {
+            mkdir("layers")?;
+        }
+        for n in 0..layered(record).len() {
             mkdir(&format!("layers/{n}"))?;
             mkdir(&format!("layers/{n}/upper"))?;
             mkdir(&format!("layers/{n}/work"))?;
@@ -247,7 +260,7 @@ impl Store {
     /// As [`Store::fill`], of a skeleton that has its directories.
     fn refill(&self, dir: &OwnedFd, staged: &str, record: &Record) -> Result<(), StoreError> {
         let io = |what, path: &str, errno| StoreError::io(what, &self.dir.join(staged).join(path), errno);
-        for (n, root) in record.roots.iter().enumerate() {
+        for (n, root) in layered(record).iter().enumerate() {
             let upper = format!("layers/{n}/upper");
             let fd =
                 rustix::fs::openat(dir, &upper, DIRECTORY, Mode::empty()).map_err(|errno| io("open", &upper, errno))?;
@@ -289,12 +302,13 @@ impl Store {
         Ok(names.filter(|name| !SPARES.contains(&name.as_str())).collect())
     }
 
-    /// The session that `selector` names by its id or a unique prefix of it; without one, the latest session of this
-    /// project, which is one with a writable root at or above `cwd`.
+    /// The session that `selector` names by its id or a unique prefix of it; without one, the latest dry run of this
+    /// project, which is one with a writable root at or above `cwd`. A live run is only meant by its id.
     pub fn find(&self, selector: Option<&str>, cwd: &Path) -> Result<Stored, StoreError> {
         let Some(selector) = selector else {
             let here = |stored: &Stored| {
-                stored.record.as_ref().is_some_and(|record| record.roots.iter().any(|root| cwd.starts_with(root)))
+                let here = |record: &Record| layered(record).iter().any(|root| cwd.starts_with(root));
+                stored.record.as_ref().is_some_and(here)
             };
             let found = self.list()?.into_iter().find(here);
             return found.ok_or_else(|| StoreError::NoneHere { cwd: cwd.to_path_buf() });
@@ -382,6 +396,11 @@ impl Session {
     /// Did somebody apply changes of this session while it ran?
     pub fn was_settled(&self) -> bool {
         !matches!(rustix::fs::statat(&self.lock, settle::DIR, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
+    }
+
+    /// The session's directory.
+    pub(super) fn held(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
     }
 
     /// Writes down how the run ended. The session stays locked until the value is dropped.

@@ -3,11 +3,13 @@
 //! Signals go in, stops come out: what the launcher is told is told to the command, and when the command is stopped
 //! the launcher's job is stopped too, so that the shell that waits for it sees a job like any other.
 
+use super::backup::Service;
 use super::limit::{Due, Limit};
 use super::signals::{Arrived, Signals, StopSignal};
 use super::terminal::Terminal;
 use crate::enforce::wire::{self, Ended, Failure, Order, Report, Stopped, Target, Wait, WireError};
 use crate::sys;
+use crate::watch::guard::Guard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_send_signal, waitid};
@@ -37,6 +39,13 @@ impl Watched {
     }
 }
 
+/// What looks at the box from outside while it runs.
+pub struct Outside<'a, 'b, 'c> {
+    pub guard: &'a mut Guard<'b>,
+    /// Told of calls that change files.
+    pub service: &'a mut Service<'c>,
+}
+
 /// How the run went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -51,11 +60,13 @@ pub enum Outcome {
 }
 
 /// Why the supervisor gave up. The box was killed before this is returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SuperviseError {
     /// Pid 1 ended by itself during the setup, without a word.
     Silent(Ended),
     Channel(WireError),
+    /// What changes files could not be told, so the command cannot go on.
+    Service(String),
     System {
         doing: &'static str,
         errno: Errno,
@@ -72,6 +83,7 @@ impl std::fmt::Display for SuperviseError {
                 write!(f, "the box's first process ended with status {status} during the setup and said nothing")
             }
             SuperviseError::Channel(err) => err.fmt(f),
+            SuperviseError::Service(why) => write!(f, "the notification service failed: {why}"),
             SuperviseError::System { doing, errno } => write!(f, "{doing}: {errno}"),
         }
     }
@@ -89,6 +101,7 @@ pub fn supervise(
     signals: &Signals,
     terminal: Option<Terminal>,
     time_limit: Option<Duration>,
+    outside: Outside<'_, '_, '_>,
 ) -> Result<Outcome, SuperviseError> {
     let began = Instant::now();
     let limit = Limit::starting(began, time_limit);
@@ -103,6 +116,7 @@ pub fn supervise(
         told_hangup: false,
         started: false,
         last: None,
+        outside,
     };
     let result = supervisor.watch();
     if result.is_err() {
@@ -136,7 +150,8 @@ enum Last {
     Ended(Ended),
 }
 
-struct Supervisor<'a> {
+struct Supervisor<'a, 'b, 'c> {
+    outside: Outside<'a, 'b, 'c>,
     watched: &'a Watched,
     signals: &'a Signals,
     terminal: Option<Terminal>,
@@ -160,23 +175,32 @@ fn sooner(left: Option<Timespec>, wait: Timespec) -> Timespec {
     }
 }
 
-impl Supervisor<'_> {
+impl Supervisor<'_, '_, '_> {
     /// Until pid 1 is gone. Everything else inside was reaped by the kernel before pid 1 can be (pid_namespaces(7)).
     fn watch(&mut self) -> Result<WaitIdStatus, SuperviseError> {
         let mut channel_open = true;
         let mut waits_long = false;
         loop {
+            let end = self.watched.pidfd.as_fd();
+            // What is not there is one that is asked for nothing new.
             let mut ready = [
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
-                PollFd::new(&self.watched.pidfd, PollFlags::IN),
+                PollFd::from_borrowed_fd(end, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.outside.guard.fd().unwrap_or(end), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.outside.service.waiting().unwrap_or(end), PollFlags::IN),
                 PollFd::new(&self.watched.channel, PollFlags::IN),
             ];
             // A channel that is closed is always ready: not to be asked again.
-            let asked = if channel_open { 3 } else { 2 };
-            let left = self.limit.left();
-            let time = if waits_long { left } else { Some(sooner(left, sys::SHORT_WAIT)) };
+            let asked = if channel_open { 5 } else { 4 };
+            let mut time = self.limit.left();
+            let guard_waits = self.outside.guard.wait();
+            if let Some(wait) = guard_waits {
+                time = Some(sooner(time, Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() }));
+            } else if !waits_long {
+                time = Some(sooner(time, sys::SHORT_WAIT));
+            }
             match poll(&mut ready[..asked], time.as_ref()) {
-                Ok(0) if !waits_long => {
+                Ok(0) if !waits_long && guard_waits.is_none() => {
                     // Not before: a short command's launcher would fetch its code again at once.
                     waits_long = true;
                     sys::forget_code();
@@ -184,7 +208,10 @@ impl Supervisor<'_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(SuperviseError::System { doing: "waiting for the box", errno }),
             }
-            let [signals, end, reports] = ready.map(|fd| !fd.revents().is_empty());
+            let [signals, end, _, calls, reports] = ready.map(|fd| !fd.revents().is_empty());
+            if calls {
+                self.outside.service.serve().map_err(SuperviseError::Service)?;
+            }
             // Reports first: the last one arrived before pid 1's end, and a signal must meet what is true by now.
             if channel_open && (reports || end) {
                 channel_open = self.take_reports()?;
@@ -192,7 +219,10 @@ impl Supervisor<'_> {
             if signals {
                 self.take_signals()?;
             }
-            if end {
+            // A command that ended takes its pid namespace along at once: to be told first that it is about to costs
+            // two more calls and a wake-up.
+            let ends = matches!(self.last, Some(Last::Ended(_))) && !self.watched.asked_to_end && self.limit.is_none();
+            if end || ends {
                 let status = waitid(WaitId::PidFd(self.watched.pidfd.as_fd()), WaitIdOptions::EXITED);
                 match status {
                     Ok(Some(status)) => return Ok(status),
@@ -201,6 +231,12 @@ impl Supervisor<'_> {
                 }
             }
             self.keep_time()?;
+            let was_here = !self.outside.guard.is_away();
+            self.outside.guard.attend();
+            if was_here && self.outside.guard.is_away() {
+                // What it ran here is its own process's business from now on.
+                waits_long = false;
+            }
             if let Some(stopped) = self.stopped.take() {
                 self.command_stopped(stopped)?;
             }
@@ -212,15 +248,22 @@ impl Supervisor<'_> {
     fn take_reports(&mut self) -> Result<bool, SuperviseError> {
         loop {
             match wire::receive_report(self.watched.channel.as_fd(), Wait::No) {
-                Ok(Report::Started) => self.started = true,
-                Ok(Report::Stopped(stopped)) => self.stopped = Some(stopped),
-                Ok(Report::Continued) => self.stopped = None,
+                Ok((Report::Listener, Some(listener))) => self.outside.service.listen(listener),
+                Ok((Report::Listener | Report::NoListener, _)) => self.outside.service.has_no_listener(),
+                Ok((Report::Started, _)) => {
+                    self.started = true;
+                    self.outside.guard.command_runs();
+                }
+                Ok((Report::Stopped(stopped), _)) => self.stopped = Some(stopped),
+                Ok((Report::Continued, _)) => self.stopped = None,
                 // A failure is followed by the end of the process that could not become the command.
-                Ok(Report::Ended(ended)) => {
+                Ok((Report::Ended(ended), _)) => {
                     self.stopped = None;
                     self.last.get_or_insert(Last::Ended(ended));
+                    // It is the last one.
+                    return Ok(false);
                 }
-                Ok(Report::Failed(failure)) => self.last = Some(Last::Failed(failure)),
+                Ok((Report::Failed(failure), _)) => self.last = Some(Last::Failed(failure)),
                 Err(WireError::WouldBlock) => return Ok(true),
                 Err(WireError::Gone) => return Ok(false),
                 Err(err) => return Err(SuperviseError::Channel(err)),
@@ -290,6 +333,8 @@ impl Supervisor<'_> {
             return Ok(());
         }
         self.asleep = Some(stopped);
+        // What the command left running in other groups goes on, and so must the guard.
+        self.outside.guard.leave();
         let fell_asleep = Instant::now();
         self.signals.stop(signal, whole_group).map_err(system("stopping with the command"))?;
         self.limit.postpone(fell_asleep.elapsed());

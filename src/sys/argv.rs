@@ -8,7 +8,7 @@ use rustix::io::Errno;
 /// # Errors
 /// The errno of reading `/proc/self/stat`, or `EINVAL` when it is not as proc_pid_stat(5) says.
 pub fn erase_arguments() -> Result<(), Errno> {
-    let stat = super::read_proc("/proc/self/stat")?;
+    let stat = super::read_proc_record("/proc/self/stat")?;
     // The second field may hold spaces and parentheses: count from behind its last one.
     let close = stat.iter().rposition(|&byte| byte == b')').ok_or(Errno::INVAL)?;
     let tail = std::str::from_utf8(&stat[close + 1..]).map_err(|_| Errno::INVAL)?;

@@ -17,6 +17,6 @@ pub fn loopback_up() -> Result<(), Errno> {
     let flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     let request = libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } };
     // SAFETY: `request` is a whole ifreq with its flags set, and outlives the call.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &raw const request) };
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }

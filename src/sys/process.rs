@@ -1,8 +1,10 @@
 //! fork(2), kill(2) with any signal number, signal dispositions, and the end of a process that must not unwind.
 
 use super::mount::last_errno;
+use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use std::convert::Infallible;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Which side of the fork this is.
@@ -49,6 +51,18 @@ pub fn default_disposition(signal: i32) -> Result<(), Errno> {
     // SAFETY: no handler is installed, so no code of ours can run at a wrong moment.
     let before = unsafe { libc::signal(signal, libc::SIG_DFL) };
     if before == libc::SIG_ERR { Err(last_errno()) } else { Ok(()) }
+}
+
+/// All signals. SigSet::all() leaves out those that the libc at hand keeps for its threads, of which this program has
+/// none; to other programs they are signals like any other (musl's third one is SIGRTMIN to those with glibc).
+pub fn every_signal() -> SigSet {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: writes within the set.
+    unsafe { set.as_mut_ptr().write_bytes(0xff, 1) };
+    // SAFETY: any bits make a set.
+    let set = unsafe { set.assume_init() };
+    // SAFETY: as before; bits of no signal mean nothing to the kernel.
+    unsafe { SigSet::from_sigset_t_unchecked(set) }
 }
 
 /// Closes every descriptor of the process but `kept` (0, 1 and 2 as well), then goes on with `rest`, which cannot

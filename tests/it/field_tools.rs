@@ -97,9 +97,9 @@ fn temporary_directory_is_usable() {
         r#"
         export TMPDIR=$T/out
         $AB --rw $T/p -- sh -c 'd=${TMPDIR:-/tmp}; printf "int main(){return 7;}" >$d/a.c && gcc -o $d/a-agx $d/a.c && $d/a-agx; echo $?
-            dd if=/dev/zero of=$d/b bs=1M count=700 status=none && stat -c %s $d/b; rm $d/b; touch /var/tmp/v && echo v'
-        $AB --limit tmp=20M --rw $T/p -- sh -c 'd=${TMPDIR:-/tmp}; dd if=/dev/zero of=$d/b bs=1M count=10 status=none; echo $?; dd if=/dev/zero of=$d/c bs=1M count=30 status=none; echo $?'
-        ls -A /tmp /var/tmp $T/out | grep -c -e a-agx -e '^[bcv]$'
+            dd if=/dev/zero of=$d/agx-b bs=1M count=700 status=none && stat -c %s $d/agx-b; rm $d/agx-b; touch /var/tmp/agx-v && echo v'
+        $AB --limit tmp=20M --rw $T/p -- sh -c 'd=${TMPDIR:-/tmp}; dd if=/dev/zero of=$d/agx-b bs=1M count=10 status=none; echo $?; dd if=/dev/zero of=$d/agx-c bs=1M count=30 status=none; echo $?'
+        ls -A /tmp /var/tmp $T/out | grep -c -e a-agx -e '^agx-[bcv]$'
         "#,
     );
     ran.prints("7\n734003200\nv\n0\n1\n0\n");

@@ -16,6 +16,8 @@
 )]
 
 mod agree;
+mod backup;
+mod backup_replay;
 mod common;
 mod docs;
 mod escape;
@@ -32,5 +34,7 @@ mod field_roots;
 mod field_speed;
 mod field_start;
 mod field_tools;
+mod git;
+mod guard;
 mod layering;
 mod pitfalls;

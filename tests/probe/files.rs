@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 pub const TRIES: &[Try] = &[
     ("open-read", |a| open(&a[0], libc::O_RDONLY)),
@@ -22,6 +23,11 @@ pub const TRIES: &[Try] = &[
     ("rmdir", |a| attempt(libc::SYS_unlinkat, &[CWD, c(&a[0]).as_ptr() as usize, libc::AT_REMOVEDIR as usize])),
     ("mkdir", |a| attempt(libc::SYS_mkdirat, &[CWD, c(&a[0]).as_ptr() as usize, 0o755])),
     ("rename", |a| two(libc::SYS_renameat2, &a[0], &a[1])),
+    ("exchange", |a| {
+        let (from, to) = (c(&a[0]), c(&a[1]));
+        let args = [CWD, from.as_ptr() as usize, CWD, to.as_ptr() as usize, libc::RENAME_EXCHANGE as usize];
+        attempt(libc::SYS_renameat2, &args)
+    }),
     ("link", |a| two(libc::SYS_linkat, &a[0], &a[1])),
     ("symlink", |a| {
         let (to, at) = (c(&a[0]), c(&a[1]));
@@ -39,12 +45,55 @@ pub const TRIES: &[Try] = &[
     ("fifo", |a| mknod(&a[0], libc::S_IFIFO | 0o644, 0)),
     ("device", |a| mknod(&a[0], libc::S_IFCHR | 0o666, number(&a[1]))),
     ("reopen", |a| open(&format!("/proc/self/fd/{}", a[0]), libc::O_WRONLY)),
+    ("reopen-path", reopen_path),
+    ("at-empty-path", at_empty_path),
+    ("map", map),
+    ("handle-of", handle_of),
     ("enter", enter),
     ("fchdir", fchdir),
     ("openat", |a| openat(number(&a[0]), &a[1])),
     ("exec", |a| std::process::Command::new(&a[0]).status().map(|status| status.to_string()).map_err(errno)),
     ("accesses", accesses),
+    ("spin", spin),
 ];
+
+/// Reads one file again and again, until the content of another says `stop`. Prints how often it tried, how often
+/// content came out, how many different contents, for how many microseconds the file was open each time (the median and
+/// the longest), and how the last try went.
+fn spin(args: &[String]) -> Answer {
+    let mut seen = std::collections::HashSet::<String>::new();
+    let (mut tries, mut reads) = (0_u64, 0_u64);
+    let mut open = None;
+    let mut windows = Vec::new();
+    let last = loop {
+        let before = Instant::now();
+        let content = std::fs::read_to_string(&args[1]);
+        tries += 1;
+        let answer = match content {
+            // A file that was just made or emptied tells nothing.
+            Ok(content) if content.is_empty() => "empty".to_owned(),
+            Ok(content) => {
+                reads += 1;
+                open = open.or(Some(before));
+                seen.insert(content);
+                "read".to_owned()
+            }
+            Err(err) => format!("{:?}", errno(err)),
+        };
+        if let Some(begin) = open.filter(|_| answer != "read") {
+            windows.push(begin.elapsed().as_micros());
+            open = None;
+        }
+        if tries % 64 == 0 && std::fs::read(&args[0]).is_ok_and(|state| state.starts_with(b"stop")) {
+            break answer;
+        }
+    };
+    windows.extend(open.map(|begin| begin.elapsed().as_micros()));
+    windows.sort_unstable();
+    let median = windows.get(windows.len() / 2).copied().unwrap_or(0);
+    let longest = windows.last().copied().unwrap_or(0);
+    Ok(format!("{tries} {reads} {} {median} {longest} {last}", seen.len()))
+}
 
 pub fn errno(err: std::io::Error) -> Errno {
     err.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
@@ -128,6 +177,58 @@ fn set_id(args: &[String]) -> Answer {
         other => panic!("no call {other} gives a mode"),
     }?;
     Ok(String::new())
+}
+
+fn path_descriptor(path: &str) -> Result<std::os::fd::OwnedFd, Errno> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    descriptor(libc::SYS_openat, &[CWD, c(path).as_ptr() as usize, flags as usize])
+}
+
+/// A descriptor that only names the file, opened again by its magic link.
+fn reopen_path(args: &[String]) -> Answer {
+    let fd = path_descriptor(&args[0])?;
+    read(&[format!("/proc/self/fd/{}", fd.as_raw_fd())])
+}
+
+/// A descriptor that only names the file, given another name: by its own number and by its magic link.
+fn at_empty_path(args: &[String]) -> Answer {
+    let fd = path_descriptor(&args[0])?;
+    let (magic, new) = (c(&format!("/proc/self/fd/{}", fd.as_raw_fd())), c("at-empty-path"));
+    let by_number =
+        [fd.as_raw_fd() as usize, c"".as_ptr() as usize, CWD, new.as_ptr() as usize, libc::AT_EMPTY_PATH as usize];
+    let by_link = [CWD, magic.as_ptr() as usize, CWD, new.as_ptr() as usize, libc::AT_SYMLINK_FOLLOW as usize];
+    attempt(libc::SYS_linkat, &by_number).or_else(|_| attempt(libc::SYS_linkat, &by_link))?;
+    let found = read(&["at-empty-path".to_owned()]);
+    std::fs::remove_file("at-empty-path").map_err(errno)?;
+    found
+}
+
+/// Mapped into memory and read from there, and from /proc/self/mem.
+fn map(args: &[String]) -> Answer {
+    let file = File::open(&args[0]).map_err(errno)?;
+    let length = 4096;
+    let map = [0, length, libc::PROT_READ as usize, libc::MAP_PRIVATE as usize, file.as_raw_fd() as usize, 0];
+    let at = call(libc::SYS_mmap, &map)?;
+    let memory = File::open("/proc/self/mem").map_err(errno)?;
+    let mut text = vec![0; length];
+    std::os::unix::fs::FileExt::read_at(&memory, &mut text, at as u64).map_err(errno)?;
+    Ok(format!("={}", String::from_utf8_lossy(&text).replace(['\n', '\0'], " ").trim_end()))
+}
+
+/// By file handle: name_to_handle_at and, where the caller may, open_by_handle_at. Outside nobody but root may open one,
+/// so the twin is a plain read once the handle is had.
+fn handle_of(args: &[String]) -> Answer {
+    let mut handle = vec![0_u8; 8 + 128];
+    handle[..4].copy_from_slice(&128_u32.to_ne_bytes());
+    let mut mount = 0_i32;
+    let (path, at) = (c(&args[0]), handle.as_mut_ptr() as usize);
+    call(libc::SYS_name_to_handle_at, &[CWD, path.as_ptr() as usize, at, &raw mut mount as usize, 0])?;
+    let dir = File::open(".").map_err(errno)?;
+    match descriptor(libc::SYS_open_by_handle_at, &[dir.as_raw_fd() as usize, at, libc::O_RDONLY as usize]) {
+        Ok(fd) => read(&[format!("/proc/self/fd/{}", fd.as_raw_fd())]),
+        Err(Errno::EPERM) => read(args),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// `enter DIR NAME`: changes into DIR, reads NAME from there and goes back.

@@ -21,6 +21,7 @@ mod files;
 mod raw;
 mod sockets;
 mod terminal;
+mod writes;
 
 use nix::errno::Errno;
 
@@ -34,7 +35,8 @@ fn main() {
     let args = std::env::args().skip(1).collect::<Vec<_>>();
     for part in args.split(|arg| arg == "+") {
         let (name, rest) = part.split_first().expect("probe NAME [ARG...] [+ NAME [ARG...]]...");
-        let rooms = [files::TRIES, calls::TRIES, doors::TRIES, facts::TRIES, sockets::TRIES, terminal::TRIES];
+        let rooms =
+            [files::TRIES, calls::TRIES, doors::TRIES, facts::TRIES, sockets::TRIES, terminal::TRIES, writes::TRIES];
         let (_, attempt) = rooms.concat().into_iter().find(|(known, _)| known == name).expect("a known try");
         let line = match attempt(rest) {
             Ok(text) if text.is_empty() => "ok".to_owned(),

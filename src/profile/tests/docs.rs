@@ -23,11 +23,14 @@ fn the_lists_of_the_page_are_those_of_the_profiles() {
     for (name, on_page) in lists() {
         let (profile, key) = name.split_once(' ').unwrap();
         let sheet = read(profile, built_in(profile).unwrap(), Author::User).unwrap().profile;
-        let texts = |list: Vec<super::super::Written<String>>| list.into_iter().map(|text| text.value).collect();
+        let texts = |list: Vec<super::super::Written<super::super::Text>>| {
+            list.into_iter().map(|text| text.value.into_owned()).collect()
+        };
         let in_file: Vec<String> = match key {
             "filesystem.hide" => texts(sheet.filesystem.hide),
             "filesystem.freeze" => texts(sheet.filesystem.freeze),
             "filesystem.build_dirs" => texts(sheet.filesystem.build_dirs),
+            "filesystem.no_backup" => texts(sheet.filesystem.no_backup),
             "environment.pass" => texts(sheet.environment.pass),
             "environment.deny" => texts(sheet.environment.deny),
             "filesystem.grant" => {
@@ -48,6 +51,7 @@ fn the_lists_of_the_page_are_those_of_the_profiles() {
             "strict filesystem.freeze",
             "strict filesystem.hide",
             "base filesystem.build_dirs",
+            "base filesystem.no_backup",
             "base environment.pass",
             "base environment.deny",
         ]

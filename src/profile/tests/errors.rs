@@ -128,7 +128,7 @@ fn a_wrong_word_lists_the_right_ones() {
     );
     says(
         "[run]\ndegraded = [\"landlok\"]",
-        "reading profile x.toml:2: bad value for `degraded`: `landlok` is not one of mounts, landlock, seccomp, netns",
+        "reading profile x.toml:2: bad value for `degraded`: `landlok` is not one of mounts, landlock, seccomp, netns, backup",
         Some("did you mean `landlock`?"),
     );
 }

@@ -59,7 +59,8 @@ struct Judge {
 impl Judge {
     fn new(profile: &str) -> Judge {
         let files = load(&Loader::new(None), &[profile]).unwrap().filesystem;
-        let globs = |list: &[Written<String>]| list.iter().map(|glob| Glob::new(&glob.value)).collect::<Vec<_>>();
+        let globs =
+            |list: &[Written<super::super::Text>]| list.iter().map(|glob| Glob::new(&glob.value)).collect::<Vec<_>>();
         let hides = globs(&files.hide).into_iter().map(|glob| Rule { verdict: Verdict::Hidden, glob });
         let grants = files.grant.iter().map(|grant| Rule {
             verdict: match grant.value.access {
@@ -279,9 +280,9 @@ fn a_grant_of_a_frozen_name_is_read_only() {
 #[test]
 fn each_dot_named_build_directory_is_granted() {
     let profile = load(&Loader::new(None), &["default"]).unwrap();
-    let granted: BTreeSet<&str> = profile.filesystem.grant.iter().map(|grant| grant.value.glob.as_str()).collect();
+    let granted: BTreeSet<&str> = profile.filesystem.grant.iter().map(|grant| &*grant.value.glob).collect();
     for dir in &profile.filesystem.build_dirs {
-        let name = dir.value.as_str();
+        let name = &*dir.value;
         // Its state file holds secrets; only two of its directories are granted.
         if name.starts_with('.') && name != ".terraform" {
             assert!(granted.contains(name), "{name}");

@@ -4,7 +4,7 @@ use super::super::{BUILT_IN, Grant, GrantAccess, HomeMode, Layer, Loader, Mode, 
 use super::{Dir, load, repository, sheet};
 
 fn line(file: &str, line: u32) -> Origin {
-    Origin::Profile { file: file.into(), line }
+    Origin::Profile { file: file.to_owned().into(), line }
 }
 
 fn globs<T: Clone>(list: &[Written<T>]) -> Vec<T> {
@@ -53,7 +53,7 @@ set = { A = "1" }
         files.hide,
         [Written::new(".*".into(), line("x.toml", 12)), Written::new("*.pem".into(), line("x.toml", 13))]
     );
-    let grant = |glob: &str, access| Grant { glob: glob.into(), access };
+    let grant = |glob: &str, access| Grant { glob: glob.to_owned().into(), access };
     assert_eq!(
         files.grant,
         [

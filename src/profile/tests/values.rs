@@ -50,7 +50,7 @@ fn a_grant_without_a_suffix_is_read_only() {
         ("a:b:rw", "a:b", GrantAccess::Rw),
     ] {
         let grant = parse_grant(text).unwrap();
-        assert_eq!((grant.glob.as_str(), grant.access), (glob, access), "{text}");
+        assert_eq!((&*grant.glob, grant.access), (glob, access), "{text}");
     }
     assert_eq!(parse_grant(":ro"), Err(ValueError::Empty));
     assert_eq!(parse_grant("a:"), Err(ValueError::Access { text: "a:".into(), found: String::new() }));
@@ -116,7 +116,10 @@ fn limits_are_set_by_key() {
     assert_eq!(error.to_string(), "unknown limit `memry`");
     assert_eq!(error.hint().unwrap(), "did you mean `memory`?");
     let error = limits.set("zzzzzz", "1", origin()).unwrap_err();
-    assert_eq!(error.hint().unwrap(), "limits are processes, memory, tmp, file_size, open_files, time");
+    assert_eq!(
+        error.hint().unwrap(),
+        "limits are processes, memory, tmp, file_size, open_files, time, backup_file, backup_total"
+    );
     assert_eq!(limits.set("time", "0", origin()), Err(ValueError::Zero { key: "time".into() }));
     assert_eq!(limits.set("processes", "5K", origin()), Err(ValueError::Count { text: "5K".into() }));
     assert_eq!(limits, Limits::default());

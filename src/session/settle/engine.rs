@@ -295,7 +295,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn from_layer(&self, i: usize) -> bool {
+    fn takes_from_layer(&self, i: usize) -> bool {
         matches!(self.steps[i].new, New::Object { from: Source::Layer, .. })
     }
 
@@ -388,7 +388,7 @@ impl<'a> Engine<'a> {
             *sources.names.entry(key).or_default() += 1;
             // All names of a file are moved, or it is copied once and linked.
             let parent = step.path.parent().unwrap_or(Path::new(""));
-            if stat.st_nlink > 1 && self.from_layer(i) && self.opaque(step.root, parent).map_err(&fail)? {
+            if stat.st_nlink > 1 && self.takes_from_layer(i) && self.opaque(step.root, parent).map_err(&fail)? {
                 sources.fixed.insert(key);
             }
             sources.stats.push(Some(stat));
@@ -414,12 +414,12 @@ impl<'a> Engine<'a> {
             // Out of the store all of it comes back, to whatever names it has on the host.
             let links = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
             let whole = sources.names.get(&key) == Some(&links) && !sources.fixed.contains(&key);
-            let moved = (whole || !self.from_layer(i)) && self.move_in(i, &source, &staged).map_err(&fail)?;
+            let moved = (whole || !self.takes_from_layer(i)) && self.move_in(i, &source, &staged).map_err(&fail)?;
             if !moved {
                 let from = From {
                     dir: source.dir.as_fd(),
                     name: &source.name,
-                    layer: self.from_layer(i),
+                    layer: self.takes_from_layer(i),
                     unseen: !self.settlement.head.mounted,
                 };
                 copy(from, staged.dir.as_fd(), &staged.name).map_err(&fail)?;
@@ -438,7 +438,7 @@ impl<'a> Engine<'a> {
     /// Moves instead of copying, where both lie in one file system.
     fn move_in(&self, i: usize, source: &Spot, staged: &Spot) -> Result<bool, Errno> {
         let step = &self.steps[i];
-        if self.from_layer(i) {
+        if self.takes_from_layer(i) {
             let here = (step.root, step.path.parent().unwrap_or(Path::new("")));
             if !self.moves[step.root].from_layer
                 || self.opaque(here.0, here.1)?
@@ -456,7 +456,7 @@ impl<'a> Engine<'a> {
             Err(errno) => return Err(errno),
         }
         let held = staged.hold()?;
-        if self.from_layer(i) && !meta::is_link(&rustix::fs::statat(&held, "", AtFlags::EMPTY_PATH)?) {
+        if self.takes_from_layer(i) && !meta::is_link(&rustix::fs::statat(&held, "", AtFlags::EMPTY_PATH)?) {
             meta::take_off_marks(held.as_fd())?;
         }
         Ok(true)

@@ -291,7 +291,7 @@ impl Root<'_> {
             .collect();
         for path in &layer.quiet {
             let wanted = (self.question.only)(&layer.root.join(path)) || parents.contains(path);
-            if wanted && !done.contains(path) && !(tainted.contains(path.as_path()) && !parents.contains(path)) {
+            if wanted && !done.contains(path) && (parents.contains(path) || !tainted.contains(path.as_path())) {
                 self.quiet(path, parents.contains(path))?;
                 done.insert(path.clone());
             }

@@ -183,7 +183,7 @@ impl Walk<'_> {
         if stat.is_none() && matches!(past.before, Before::Nothing) {
             return Ok(());
         }
-        if !untouched && !(self.force && !is_dir) {
+        if !untouched && (!self.force || is_dir) {
             let why = match (&stat, past.after) {
                 (None, _) => "was removed since",
                 (Some(_), None) => "was made again since",

@@ -1,13 +1,16 @@
 //! Tricks to get out, each with its positive twin. `docs/escapes.md` lists every test of this module.
 
+mod around;
 mod caps;
 mod descriptors;
 mod found;
+mod git;
 mod limits;
 mod mounts;
 mod names;
 mod proc;
 mod roots;
+mod second_names;
 mod sockets;
 mod syscalls;
 mod terminal;

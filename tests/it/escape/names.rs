@@ -209,3 +209,85 @@ fn frozen_names() {
     }
     place.boxed(&[], &["open-write", "chosen", "+", "rename", "chosen", "moved"]).ok().out_is("ok\nok");
 }
+
+/// What the host runs later and what was not there to be frozen: a live run names it at its end, a dry run beside its
+/// diff. What stood there before, what a tool makes in a build directory and what was granted is not told.
+#[test]
+fn planted_names() {
+    let script = "set -e; mkdir -p n/.husky deep/er .vscode .github/workflows; echo t >.envrc; echo t >.vscode/tasks.json; \
+        echo t >.github/workflows/new.yml; echo t >n/.husky/pre-commit; echo t >deep/er/Jenkinsfile; echo t >plain; \
+        ln -s plain mise.toml; mkdir -p made/.git/hooks; echo t >made/.git/hooks/pre-commit; echo t >.bazelrc; \
+        mkdir -p node_modules/x; echo t >node_modules/x/.npmrc; mv sub gone; mkdir -p sub/.circleci; echo t >sub/.circleci/x";
+    let planted = [
+        ".bazelrc",
+        ".envrc",
+        ".github/workflows",
+        ".vscode",
+        "deep/er/Jenkinsfile",
+        "made/.git",
+        "mise.toml",
+        "n/.husky",
+        "sub/.circleci",
+    ];
+    for mode in MODES {
+        let place = Place::new();
+        place.write("p/.tool-versions", "sentinel\n");
+        place.write("p/old/.husky/pre-commit", "sentinel\n");
+        place.write("p/sub/x", "sentinel\n");
+        if mode == "--live" {
+            place.write("p/sub/.circleci/x", "sentinel\n");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50)); // older than the launch by the clock of file times
+        let (p, report) = (place.text("p"), place.text("out/r.json"));
+        let output = place.run(&[mode, "--rw", &p, "--report", &report], &["bash", "-c", script]);
+        output.ok();
+        for name in ["plain:", "old/", ".tool-versions", "node_modules/x/.npmrc:", "gone/"] {
+            let told = output.stderr.lines().any(|line| line.contains("the host obeys") && line.contains(name));
+            assert!(!told, "{mode} {name}: {output}");
+        }
+        for name in planted {
+            let line = if mode == "--live" {
+                let line = format!("the host obeys it later: {p}/{name}: ");
+                assert!(place.read("out/r.json").contains(&format!("{p}/{name}\"")), "{name}: {output}");
+                line
+            } else {
+                let name = if name == "made/.git" { "made/.git/hooks" } else { name };
+                format!("# note: {name}: the host obeys this name later: frozen by ")
+            };
+            output.err_has(&line);
+        }
+        let few =
+            place.run(&[mode, "--rw", &p, "--grant", ".bazelrc:rw"], &["sh", "-c", "echo u >.bazelrc; echo u >plain"]);
+        few.ok().err_lacks("the host obeys");
+        assert_eq!(place.read("p/old/.husky/pre-commit"), "sentinel\n");
+    }
+}
+
+/// Around a frozen file the tools that would replace it fail with its name, all others do their work, and `why` has the
+/// flag that lets it be written.
+#[test]
+fn tools_around_frozen_names() {
+    if !crate::common::has("git") {
+        return crate::common::skip("no git");
+    }
+    for mode in MODES {
+        let place = Place::new();
+        place
+            .sh("git init -q -b main; git config user.name t; git config user.email t@t; echo one >.tool-versions; echo one >a; \
+                git add -A; git commit -qm one; git checkout -q -b two; echo two >.tool-versions; echo two >a; \
+                git commit -qam two; git checkout -q main")
+            .ok();
+        let run = |more: &str, command: &str| {
+            place.sh(&format!("$AGENTBOX run {mode} -q --rw $T/p --grant .git:rw {more} -- sh -c '{command}'"))
+        };
+        let refused = run("", "git checkout -q two; cat .tool-versions");
+        refused.out_is("one").err_has("unable to unlink old '.tool-versions'"); // git says so, and goes on
+        place.sh("git checkout -q -f main; git reset -q --hard").ok();
+        run("", "echo three >a; sed -i s/three/four/ a; git diff --stat; cat a").ok().out_has("four");
+        place.sh("git checkout -q -f main").ok();
+        let granted = run("--grant .tool-versions:rw", "git checkout -q two; echo $?; cat .tool-versions");
+        granted.out_is("0\ntwo");
+        let why = place.sh("$AGENTBOX why --rw $T/p --write .tool-versions");
+        why.status_is(1).out_has("read-only").out_has(&format!("--grant {}/.tool-versions:rw", place.text("p")));
+    }
+}

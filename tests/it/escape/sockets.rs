@@ -1,6 +1,6 @@
 //! Sockets: families, and the host's own.
 
-use super::{MODES, Twin, held, held_with, owner};
+use super::{MODES, Twin, held, held_with, lines, owner};
 use crate::common::Place;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -95,6 +95,86 @@ fn path_sockets_inside() {
     assert!(["ENOENT", "ECONNREFUSED"].contains(&dry.ok().out()), "{dry}");
     place.bare(&["unix", &at]).ok().out_is("ok");
     place.boxed(&["--socket", &at], &["unix", &at]).ok().out_is("ok");
+    drop(listener);
+}
+
+/// In every kind of root, in both modes, with a name and without: a socket of the host answers nobody, and the one that
+/// was granted does.
+#[test]
+fn path_sockets_of_every_root() {
+    let place = Place::new();
+    let ats = ["p/sub/.docker.sock", "p/sub/mysqld.sock", "ref/deep/d.sock", "ref/x/.hidden/e.sock"];
+    let listeners = ats.map(|at| {
+        std::fs::create_dir_all(place.path(at).parent().unwrap()).unwrap();
+        UnixListener::bind(place.path(at)).unwrap()
+    });
+    let datagrams = std::os::unix::net::UnixDatagram::bind(place.path("ref/dgram.sock")).unwrap();
+    std::fs::hard_link(place.path("p/sub/mysqld.sock"), place.path("p/sub/other.name")).unwrap();
+    let (r, granted) = (place.text("ref"), place.text("ref/deep/d.sock"));
+    let names = [&ats[..], &["ref/dgram.sock", "p/sub/other.name"]].concat();
+    let words = names.iter().map(|at| format!("unix {}", place.text(at))).collect::<Vec<_>>().join(" + ");
+    let words = words.split(' ').collect::<Vec<_>>();
+    for mode in MODES {
+        for root in ["--ro", "--rw"] {
+            let output = place.boxed_in(mode, &[root, &r], &words);
+            for answer in lines(&output, names.len()) {
+                assert!(["EACCES", "ENOENT", "ECONNREFUSED"].contains(&answer), "{mode} {root}: {output}");
+            }
+            let output = place.boxed_in(mode, &[root, &r, "--socket", &granted], &words);
+            assert_eq!(lines(&output, names.len())[2], "ok", "{mode} {root}: {output}");
+            let shut = lines(&output, names.len()).iter().filter(|answer| **answer != "ok").count();
+            assert_eq!(shut, names.len() - 1, "{mode} {root}: {output}");
+        }
+    }
+    let bare = place.bare(&words);
+    assert_eq!(lines(&bare, names.len()), ["ok", "ok", "ok", "ok", "EPROTOTYPE", "ok"], "{bare}");
+    drop((listeners, datagrams));
+}
+
+/// A socket in a directory of programs, which is shown read-only and without a walk.
+#[test]
+fn path_sockets_beside_programs() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("home/.local/bin/run")).unwrap();
+    let at = place.text("home/.local/bin/run/agent.sock");
+    let listener = UnixListener::bind(&at).unwrap();
+    place.write("home/.local/bin/run/data", "visible\n");
+    for mode in MODES {
+        let run = |more: &str| {
+            let words = format!("unix {at} + read {}", place.text("home/.local/bin/run/data"));
+            place.sh(&format!(
+                "PATH=$HOME/.local/bin:$PATH $AGENTBOX run {mode} {more} --rw $T/p --ro $T/bin -- $PROBE {words}"
+            ))
+        };
+        assert_eq!(lines(&run(""), 2), ["EACCES", "=visible"], "{mode}");
+        assert_eq!(lines(&run("--net host"), 2), ["EACCES", "=visible"], "{mode}");
+        assert_eq!(lines(&run(&format!("--socket {at}")), 2), ["ok", "=visible"], "{mode}");
+    }
+    let why = place.sh(&format!("PATH=$HOME/.local/bin:$PATH $AGENTBOX why --rw $T/p {at}"));
+    why.status_is(1).out_has("a socket of the host").out_has(&format!("--socket {at}"));
+    place.bare(&["unix", &at]).ok().out_is("ok");
+    drop(listener);
+}
+
+/// A socket that is itself a mount point below a root, as containers get the one of their engine.
+#[test]
+fn path_sockets_that_are_mounts() {
+    if !crate::common::is_root() {
+        return; // only root can mount on the host: covered by the root run
+    }
+    let place = Place::new();
+    let listener = UnixListener::bind(place.path("out/host.sock")).unwrap();
+    place.write("p/engine", "");
+    place.write("ref/engine", "");
+    let script = r#"
+        mount --bind $T/out/host.sock $T/p/engine; mount --bind $T/out/host.sock $T/ref/engine
+        tries="unix $T/p/engine + unix $T/ref/engine"
+        $AB --rw $T/p --ro $T/bin --ro $T/ref -- $PROBE $tries; $PROBE $tries
+    "#;
+    let mut command = place.command("unshare");
+    command.args(["-m", "--propagation", "private", "bash", "-c", script]);
+    let output = place.finish(command, b"");
+    assert_eq!(lines(&output, 4), ["EACCES", "EACCES", "ok", "ok"], "{output}");
     drop(listener);
 }
 
