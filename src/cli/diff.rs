@@ -1,8 +1,7 @@
 use super::{Env, Failure, Status, out, review};
 use crate::path::{lexical, resolve};
-use crate::policy::Mode;
 use crate::session::diff::{Format, Style, render};
-use crate::session::{LayerChanges, State, changes, judge};
+use crate::session::{LayerChanges, changes, judge};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -34,19 +33,8 @@ pub struct Args {
 
 pub fn run(args: &Args, env: &Env) -> Result<Status, Failure> {
     let (_, stored) = review::find(env, args.session.as_deref())?;
-    let Some(record) = &stored.record else {
-        let why = match &stored.state {
-            State::Broken(why) => why.as_str(),
-            State::Running | State::Finished | State::Interrupted => "its record cannot be read yet",
-        };
-        let error = anyhow::anyhow!("session {}: {why}", stored.id);
-        return Err(Failure::new(Status::USAGE, error).hint(format!("agentbox discard {} deletes it", stored.id)));
-    };
-    if record.mode == Mode::Live {
-        let error = anyhow::anyhow!("session {} was a live run: it has no layer, its changes are made", stored.id);
-        let kept = stored.dir.join("backup");
-        return Err(Failure::new(Status::USAGE, error).hint(format!("what was there before is in {}", kept.display())));
-    }
+    let record = review::record(&stored)?;
+    review::layered(&stored, record)?;
     let judge = judge(&record.policy);
     let judged = |path: &Path, dir: bool| judge.seen(path, dir);
     let wanted = wanted(args, env)?;

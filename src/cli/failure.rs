@@ -14,6 +14,8 @@ impl Status {
     pub const NO: Status = Status(1);
     /// Usage or input error of every subcommand but `run`.
     pub const USAGE: Status = Status(2);
+    /// `apply`, `undo`: some or all of it was left out, by the policy or for what the host changed.
+    pub const LEFT_OUT: Status = Status(123);
     /// The time limit ended the command.
     pub const TIME: Status = Status(124);
     /// agentbox refused or failed; the command did not run.

@@ -1,6 +1,7 @@
 //! What the user types. Reads the environment once, turns arguments into the typed request of a room below, and turns
 //! what comes back into text and an exit status. No rule, no path judgement and no kernel call lives here.
 
+mod apply;
 mod diff;
 mod discard;
 mod doctor;
@@ -13,6 +14,7 @@ mod profile;
 mod review;
 mod run;
 mod sessions;
+mod undo;
 mod why;
 
 pub use env::Env;
@@ -37,6 +39,8 @@ enum Command {
     Explain(explain::Args),
     Why(why::Args),
     Diff(diff::Args),
+    Apply(apply::Args),
+    Undo(undo::Args),
     Discard(discard::Args),
     Sessions(sessions::Args),
     Profile(profile::Args),
@@ -77,6 +81,8 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(args, &env),
         Command::Why(args) => why::run(args, &env),
         Command::Diff(args) => diff::run(args, &env),
+        Command::Apply(args) => apply::run(args, &env),
+        Command::Undo(args) => undo::run(args, &env),
         Command::Discard(args) => discard::run(args, &env),
         Command::Sessions(args) => sessions::run(args, &env),
         Command::Profile(args) => profile::run(args, &env),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
-/// List the sessions that were neither applied nor discarded
+/// List the sessions: pending, applied, undone, running
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print one JSON object
@@ -36,7 +36,12 @@ fn mode(mode: Mode) -> &'static str {
 fn state(stored: &Stored) -> &'static str {
     match stored.state {
         State::Running => "running",
-        State::Finished => "finished",
+        // What a live run changed is changed.
+        State::Pending if stored.record.as_ref().is_some_and(|record| record.mode == Mode::Live) => "finished",
+        State::Pending => "pending",
+        State::Applied => "applied",
+        State::Undone => "undone",
+        State::Unfinished => "unfinished",
         State::Interrupted => "interrupted",
         State::Broken(_) => "broken",
     }
@@ -48,7 +53,12 @@ fn line(stored: &Stored, now: SystemTime) -> String {
     let Some(record) = &stored.record else {
         let why = match &stored.state {
             State::Broken(why) => why.as_str(),
-            State::Running | State::Finished | State::Interrupted => "",
+            State::Running
+            | State::Pending
+            | State::Applied
+            | State::Undone
+            | State::Unfinished
+            | State::Interrupted => "",
         };
         return format!("{:<10}  {:>4}  {state:<11}  {why}", stored.id, "-");
     };

@@ -2,7 +2,7 @@
 
 use super::git::{GitNames, digest};
 use super::names::{Effect, Inside, NameRule, NameRules, NameVerdict, Rank, Scratch};
-use super::{EntryKind, Policy};
+use super::{DiffStyle, Entry, EntryKind, HomeMode, Limits, Mode, NetMode, Policy, Ports};
 use crate::path::pattern::PatternError;
 use crate::profile::{Origin, Text};
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 /// Borrowed from the policy when it is written: a launch waits for it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// Entries with name rules, and hidden paths: bytes, for a path need not be UTF-8.
-    roots: Vec<(Cow<'a, [u8]>, bool)>,
+    /// Bytes, for a path need not be UTF-8.
+    places: Vec<(Cow<'a, [u8]>, Place)>,
     rules: Vec<Group<'a>>,
     build_dirs: Cow<'a, [Text]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,6 +25,46 @@ pub struct Record<'a> {
     /// Indexes that the box writes into the layer, with their digests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     indexes: Vec<(Cow<'a, [u8]>, String)>,
+}
+
+/// What of an entry's kind an apply has to know: where it may write, and where a symlink may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Place {
+    Rw,
+    Ro,
+    Scratch,
+    System,
+    Hide,
+}
+
+impl Place {
+    fn of(kind: &EntryKind) -> Option<Place> {
+        match kind {
+            EntryKind::Rw => Some(Place::Rw),
+            EntryKind::Ro => Some(Place::Ro),
+            EntryKind::Scratch => Some(Place::Scratch),
+            EntryKind::System => Some(Place::System),
+            EntryKind::Hide => Some(Place::Hide),
+            // The box's own, and gone with it.
+            EntryKind::Made(_)
+            | EntryKind::Private(_)
+            | EntryKind::EmptyHome
+            | EntryKind::Proc
+            | EntryKind::Dev
+            | EntryKind::Socket => None,
+        }
+    }
+
+    fn kind(self) -> EntryKind {
+        match self {
+            Place::Rw => EntryKind::Rw,
+            Place::Ro => EntryKind::Ro,
+            Place::Scratch => EntryKind::Scratch,
+            Place::System => EntryKind::System,
+            Place::Hide => EntryKind::Hide,
+        }
+    }
 }
 
 /// Rules that follow each other and differ in their text and line alone, as the entries of a list in a profile do.
@@ -92,13 +132,12 @@ impl<'a> Group<'a> {
 }
 
 impl Policy {
-    pub fn record(&self) -> Record<'_> {
-        let kept = self.entries.iter().filter(|entry| entry.kind.has_names() || entry.kind == EntryKind::Hide);
+    pub fn record<'a>(&'a self) -> Record<'a> {
+        let place =
+            |entry: &'a Entry| Some((Cow::Borrowed(entry.path.as_os_str().as_bytes()), Place::of(&entry.kind)?));
         let indexes = self.git.iter().flat_map(|git| &git.indexes);
         Record {
-            roots: kept
-                .map(|entry| (entry.path.as_os_str().as_bytes().into(), entry.kind == EntryKind::Hide))
-                .collect(),
+            places: self.entries.iter().filter_map(place).collect(),
             rules: Group::list(&self.names.rules),
             build_dirs: Cow::Borrowed(&self.names.build_dirs),
             git: self.names.git.as_ref().map(Cow::Borrowed),
@@ -118,8 +157,7 @@ pub enum Seen {
 
 /// Judges names by a record.
 pub struct RecordJudge {
-    roots: Vec<(PathBuf, bool)>,
-    names: NameRules,
+    policy: Policy,
     indexes: Vec<(PathBuf, String)>,
     scratch: RefCell<Scratch>,
 }
@@ -128,17 +166,66 @@ impl Record<'_> {
     /// # Errors
     /// A pattern that does not compile: the record was changed by hand.
     pub fn judge(self) -> Result<RecordJudge, PatternError> {
-        let path = |path: Cow<'_, [u8]>| PathBuf::from(OsString::from_vec(path.into_owned()));
-        let roots = self.roots.into_iter().map(|(at, hide)| (path(at), hide)).collect();
+        let path = |path: &[u8]| PathBuf::from(OsString::from_vec(path.to_vec()));
+        let indexes = self.indexes.iter().map(|(at, digest)| (path(at), digest.clone())).collect();
+        Ok(RecordJudge { policy: self.policy()?, indexes, scratch: RefCell::new(Scratch::default()) })
+    }
+
+    /// The policy as far as it was written down: what [`Policy::decide`] needs for paths of the host. What was the box's
+    /// own is gone with it, so nothing leads there any more.
+    ///
+    /// # Errors
+    /// As [`Record::judge`].
+    pub fn policy(self) -> Result<Policy, PatternError> {
         let rules = self.rules.into_iter().flat_map(Group::rules).collect();
         let git = self.git.map(Cow::into_owned);
         let names = NameRules::new(rules, self.build_dirs.into_owned())?.with_git(git);
-        let indexes = self.indexes.into_iter().map(|(at, digest)| (path(at), digest)).collect();
-        Ok(RecordJudge { roots, names, indexes, scratch: RefCell::new(Scratch::default()) })
+        let entry = |(path, place): (Cow<'_, [u8]>, Place)| Entry {
+            path: PathBuf::from(OsString::from_vec(path.into_owned())),
+            kind: place.kind(),
+            origin: Origin::BuiltIn("the session's policy".into()),
+            why: None,
+            file: None,
+            id: None,
+        };
+        let mut entries: Vec<Entry> = self.places.into_iter().map(entry).collect();
+        // They were written in this order, but a record is a file.
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Policy {
+            profiles: Vec::new(),
+            mode: Mode::DryRun,
+            diff: DiffStyle::None,
+            entries,
+            pins: Vec::new(),
+            links: Vec::new(),
+            names,
+            net: NetMode::None,
+            ports: Ports::default(),
+            environment: Vec::new(),
+            limits: Limits::default_on(0),
+            home: PathBuf::new(),
+            home_mode: HomeMode::Private,
+            cwd: PathBuf::from("/"),
+            nested: false,
+            degraded: Vec::new(),
+            tmp: None,
+            fds: Vec::new(),
+            notices: Vec::new(),
+            dropped_path: Vec::new(),
+            granted: Vec::new(),
+            hidden_for_this_run: Vec::new(),
+            git: None,
+            no_backup: Vec::new(),
+        })
     }
 }
 
 impl RecordJudge {
+    /// The git directories whose index the box marked before the command ran.
+    pub fn marked_repositories(&self) -> impl Iterator<Item = &Path> {
+        self.indexes.iter().filter_map(|(index, _)| index.parent())
+    }
+
     /// The digest of what the box itself wrote at this path.
     pub fn written(&self, path: &Path) -> Option<&str> {
         self.indexes.iter().find(|(at, _)| at == path).map(|(_, digest)| digest.as_str())
@@ -146,36 +233,32 @@ impl RecordJudge {
 
     /// The rule by which the host obeys what stands at this very name, in words.
     pub fn obeyed(&self, path: &Path) -> Option<String> {
-        let (root, hide) = self.root_of(path)?;
-        let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
-        if *hide || bytes.len() <= root_len {
+        let entry = self.policy.entry_at(path).filter(|entry| entry.kind.has_names())?;
+        let (root_len, bytes) = (entry.path.as_os_str().len(), path.as_os_str().as_bytes());
+        if bytes.len() <= root_len {
             return None;
         }
         let scratch = &mut self.scratch.borrow_mut();
         let mut inside = Inside::default();
         let mut above = Inside::default();
-        self.names.along::<()>(bytes, root_len, true, scratch, |_, below, _| {
+        let names = &self.policy.names;
+        names.along::<()>(bytes, root_len, true, scratch, |_, below, _| {
             (above, inside) = (inside, below);
             ControlFlow::Continue(())
         });
-        let rule = &self.names.rules[self.names.obeyed(above, bytes, root_len, scratch)?];
+        let rule = &names.rules[names.obeyed(above, bytes, root_len, scratch)?];
         Some(format!("`{}` ({})", rule.text, rule.origin))
-    }
-
-    fn root_of(&self, path: &Path) -> Option<&(PathBuf, bool)> {
-        let at = self.roots.iter().filter(|(root, _)| path.starts_with(root));
-        at.max_by_key(|(root, _)| root.as_os_str().len())
     }
 
     /// What the absolute host path was to the command.
     pub fn judge(&self, path: &Path, dir: bool) -> Seen {
-        let Some((root, hide)) = self.root_of(path) else { return Seen::Open };
-        if *hide {
-            return Seen::Hidden;
+        let Some(entry) = self.policy.entry_at(path) else { return Seen::Open };
+        if !entry.kind.has_names() {
+            return if entry.kind == EntryKind::Hide { Seen::Hidden } else { Seen::Open };
         }
-        let (root_len, bytes) = (root.as_os_str().len(), path.as_os_str().as_bytes());
+        let (root_len, bytes) = (entry.path.as_os_str().len(), path.as_os_str().as_bytes());
         let mut frozen = false;
-        let hidden = self.names.along(bytes, root_len, dir, &mut self.scratch.borrow_mut(), |verdict, _, _| {
+        let hidden = self.policy.names.along(bytes, root_len, dir, &mut self.scratch.borrow_mut(), |verdict, _, _| {
             frozen = matches!(verdict, NameVerdict::Frozen(_));
             if matches!(verdict, NameVerdict::Hidden(_)) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

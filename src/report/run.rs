@@ -304,7 +304,7 @@ pub fn dry_run_lines(layers: &[LayerChanges], session: &str, policy: &Policy) ->
         }
         lines.push(line);
         lines.push(format!(
-            "agentbox: see it again with `agentbox diff {session}`, drop it with `agentbox discard {session}`"
+            "agentbox: take it over with `agentbox apply {session}`, see it again with `agentbox diff {session}`, drop it with `agentbox discard {session}`"
         ));
     }
     let scratch: Vec<String> =

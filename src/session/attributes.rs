@@ -20,6 +20,21 @@ pub struct Marks {
     pub own: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+impl Marks {
+    /// Is this one of the overlay's own attributes, of which the command knew nothing?
+    pub fn is_mark(name: &[u8]) -> bool {
+        name.starts_with(PRIVATE) && !name.starts_with(ESCAPED)
+    }
+
+    /// The name under which the command knew an attribute of the layer; `None` for the overlay's own.
+    pub fn known_as(name: &[u8]) -> Option<Vec<u8>> {
+        match name.strip_prefix(ESCAPED) {
+            Some(rest) => Some([PRIVATE, rest].concat()),
+            None => (!Marks::is_mark(name) && is_own(name)).then(|| name.to_vec()),
+        }
+    }
+}
+
 /// Reads the marks of an open file or directory of the upper layer.
 pub fn marks(file: impl AsFd) -> Result<Marks, Errno> {
     let mut marks = Marks::default();
@@ -45,7 +60,7 @@ pub fn marks(file: impl AsFd) -> Result<Marks, Errno> {
 }
 
 /// Attributes that a command can set and that mean something to it; security labels are the host's.
-fn is_own(name: &[u8]) -> bool {
+pub fn is_own(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") || name == b"security.capability"
 }
 

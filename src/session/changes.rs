@@ -124,6 +124,9 @@ pub struct LayerChanges {
     pub refused: Vec<Remark>,
     /// What is no change of content, mode or kind, yet worth a line: attributes, owners.
     pub notes: Vec<Remark>,
+    /// Names of both trees with the same content and mode: their times, owners and attributes may differ, which a diff
+    /// does not show and an apply carries over.
+    pub quiet: Vec<PathBuf>,
 }
 
 impl LayerChanges {
@@ -144,6 +147,17 @@ impl LayerChanges {
         self.notes.sort_by(|a, b| a.path.cmp(&b.path));
     }
 
+    /// Takes everything below a directory out of the changes, with one remark for all of it.
+    pub fn refuse_below(&mut self, dir: &Path, text: &str) {
+        let Ok(below) = dir.strip_prefix(&self.root).map(Path::to_path_buf) else { return };
+        let before = self.changes.len();
+        self.changes.retain(|change| !change.path.starts_with(&below));
+        self.quiet.retain(|path| !path.starts_with(&below));
+        if self.changes.len() < before {
+            self.refused.push(Remark { path: below, text: text.to_owned() });
+        }
+    }
+
     /// Leaves only what `keep` says of absolute host paths.
     pub fn retain(&mut self, keep: impl Fn(&Path) -> bool) {
         let root = &self.root;
@@ -151,6 +165,7 @@ impl LayerChanges {
         self.kept.retain(|path| keep(&root.join(path)));
         self.refused.retain(|remark| keep(&root.join(&remark.path)));
         self.notes.retain(|remark| keep(&root.join(&remark.path)));
+        self.quiet.retain(|path| keep(&root.join(path)));
     }
 }
 
@@ -195,6 +210,7 @@ pub fn read(layer: &Layer, judged: Judged<'_>) -> Result<LayerChanges, ChangesEr
         kept: found.kept,
         refused: found.refused,
         notes: found.notes,
+        quiet: found.quiet,
     })
 }
 

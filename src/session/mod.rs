@@ -18,6 +18,7 @@ pub mod quote;
 mod record;
 mod remove;
 pub mod run;
+pub mod settle;
 pub mod signals;
 mod stat;
 mod store;
@@ -41,7 +42,7 @@ pub use store_error::StoreError;
 
 use crate::policy::{RecordJudge, Seen};
 use serde_json::value::RawValue;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Judges names as the session's run did.
 pub struct Judge(Option<RecordJudge>);
@@ -50,6 +51,11 @@ impl Judge {
     /// What the name at an absolute host path was to the command. The flag says whether it is a directory.
     pub fn seen(&self, path: &Path, dir: bool) -> Seen {
         self.0.as_ref().map_or(Seen::Open, |judge| judge.judge(path, dir))
+    }
+
+    /// The git directories whose index the box marked, so that hidden files do not look deleted.
+    pub fn marked_repositories(&self) -> Vec<PathBuf> {
+        self.0.iter().flat_map(RecordJudge::marked_repositories).map(Path::to_path_buf).collect()
     }
 
     /// The digest of what the box wrote at the name before the command ran.
@@ -61,6 +67,12 @@ impl Judge {
     pub fn obeyed(&self, path: &Path) -> Option<String> {
         self.0.as_ref()?.obeyed(path)
     }
+}
+
+/// The policy of a session's run, as far as its record has it; `None` where it cannot be read, and then nothing may be
+/// applied by it.
+pub fn policy(policy: &RawValue) -> Option<crate::policy::Policy> {
+    serde_json::from_str::<crate::policy::Record<'_>>(policy.get()).ok()?.policy().ok()
 }
 
 /// Judges names as the session's run did, from the policy in its record. A record without a policy that can be

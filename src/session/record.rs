@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// Raised when an older agentbox would misread the record.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 pub(super) const NAME: &str = "session.json";
 
 /// What a run knows about itself when it starts.

@@ -128,7 +128,8 @@ impl Finished {
     /// When the store cannot be written.
     pub fn settle(self, status: u8, counts: Counts, nothing: bool) -> Result<(), StoreError> {
         match self.session.or(self.kept.session) {
-            Some(session) if nothing => session.spare(),
+            // What was applied while it ran can still be undone.
+            Some(session) if nothing && !session.was_settled() => session.spare(),
             Some(mut session) => session.finish(super::Outcome { status, counts }),
             None => Ok(()),
         }

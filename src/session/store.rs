@@ -11,6 +11,7 @@
 
 use super::record::{NAME as RECORD, NewSession, Outcome, Record, errno_of};
 use super::remove;
+use super::settle::{self, Standing};
 use super::store_error::StoreError;
 use super::tree::{self, DIRECTORY};
 use crate::path::{open_plain, resolve};
@@ -20,7 +21,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A session that is being made; it gets its own name when it is whole.
 const NEW: &str = ".new-";
@@ -74,7 +75,14 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     Running,
-    Finished,
+    /// The command ended; nothing was settled yet.
+    Pending,
+    /// Its changes were applied, or as many of them as were asked for.
+    Applied,
+    /// They were applied and taken back.
+    Undone,
+    /// An apply or undo was killed on its way: the next one sees to it.
+    Unfinished,
     /// Its launcher was killed before it could write down the outcome.
     Interrupted,
     /// Half made or not readable; all that can be done with it is to discard it.
@@ -177,8 +185,9 @@ impl Store {
                 None
             }
         };
-        let record = Record::of(new);
+        let mut record = Record::of(new);
         let (lock, filled) = if let Some(lock) = reused {
+            record.created = stamp(&lock).unwrap_or(new.created);
             let filled = self.refill(&lock, &staged, &record);
             (lock, filled)
         } else {
@@ -187,6 +196,7 @@ impl Store {
                 .map_err(|errno| io("open", &staged, errno))?;
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|errno| io("lock", &staged, errno))?;
+            record.created = stamp(&lock).unwrap_or(new.created);
             let filled = self.fill(&lock, &staged, &record);
             (lock, filled)
         };
@@ -340,10 +350,14 @@ impl Store {
         let record = Record::read(&held);
         Ok(Some(match record {
             Ok(record) => {
-                let state = match (running, &record.outcome) {
-                    (true, _) => State::Running,
-                    (false, Some(_)) => State::Finished,
-                    (false, None) => State::Interrupted,
+                let settled = settle::look(held.as_fd()).map_err(|errno| StoreError::io("read", &dir, errno))?;
+                let state = match (running, settle::standing(&settled), &record.outcome) {
+                    (true, _, _) => State::Running,
+                    (false, Standing::Unfinished, _) => State::Unfinished,
+                    (false, Standing::Applied(_), _) => State::Applied,
+                    (false, Standing::Undone(_), _) => State::Undone,
+                    (false, Standing::Open, Some(_)) => State::Pending,
+                    (false, Standing::Open, None) => State::Interrupted,
                 };
                 Stored { id: id.to_owned(), dir, state, record: Some(record) }
             }
@@ -377,6 +391,11 @@ impl Session {
 
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// Did somebody apply changes of this session while it ran?
+    pub fn was_settled(&self) -> bool {
+        !matches!(rustix::fs::statat(&self.lock, settle::DIR, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
     }
 
     /// The session's directory.
@@ -480,6 +499,18 @@ pub(super) fn ours(dir: &OwnedFd, path: &Path) -> Result<(), StoreError> {
         return Err(StoreError::Loose { path: path.to_path_buf(), mode: stat.st_mode & 0o7777 });
     }
     Ok(())
+}
+
+/// Now, by the clock that file systems stamp changes with: what the host changes later bears no earlier time, and what
+/// it changed before no later one. A time that was looked at makes the kernel give the next change a finer one, and
+/// all changes after that, of whatever file, come after it (multigrain timestamps, Linux 6.13; before that it is the
+/// clock tick).
+fn stamp(session: &OwnedFd) -> Result<SystemTime, Errno> {
+    rustix::fs::fstat(session)?;
+    rustix::fs::fchmod(session, PRIVATE)?;
+    let stat = rustix::fs::fstat(session)?;
+    let seconds = u64::try_from(stat.st_ctime).map_err(|_| Errno::INVAL)?;
+    Ok(UNIX_EPOCH + Duration::new(seconds, u32::try_from(stat.st_ctime_nsec).unwrap_or(0)))
 }
 
 /// Gives the upper directory the root's mode, owner and times: a merged directory shows its topmost layer's.

@@ -43,6 +43,11 @@ impl Tree {
         without_trace(|unseen| self.at(path, OFlags::RDONLY | OFlags::DIRECTORY | unseen))
     }
 
+    /// A directory in which names are made, moved and looked at; it need not be one that may be listed.
+    pub fn place(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.at(path, OFlags::PATH | OFlags::DIRECTORY)
+    }
+
     /// Opens a regular file. The name may have become a FIFO since it was looked at: never wait on one.
     pub fn file(&self, path: &Path) -> Result<File, Errno> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;

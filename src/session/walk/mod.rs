@@ -23,6 +23,7 @@ pub struct Found {
     pub kept: Vec<PathBuf>,
     pub refused: Vec<Remark>,
     pub notes: Vec<Remark>,
+    pub quiet: Vec<PathBuf>,
 }
 
 /// A directory of the upper layer that is still to be read.
@@ -62,6 +63,7 @@ pub fn walk(host: &Tree, upper: &Tree, root: &Path, judged: Judged<'_>) -> Resul
     found.kept.sort();
     found.refused.sort_by(|a, b| a.path.cmp(&b.path));
     found.notes.sort_by(|a, b| a.path.cmp(&b.path));
+    found.quiet.sort();
     Ok(found)
 }
 
@@ -166,6 +168,8 @@ impl Walk<'_> {
                 let old = Entry::of(old);
                 if old.mode != new.mode {
                     self.push(&dir.path, Kind::ModeChanged, Some(old), Some(new));
+                } else {
+                    self.found.quiet.push(dir.path.clone());
                 }
             }
         }
@@ -282,6 +286,7 @@ impl Walk<'_> {
                 } else if before.mode != entry.mode {
                     Kind::ModeChanged
                 } else {
+                    self.found.quiet.push(path.to_path_buf());
                     return Ok(());
                 }
             }
