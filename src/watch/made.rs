@@ -4,16 +4,25 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Names are taken in before the call that makes them goes on, so that whoever sees the name can ask. A call that fails
 /// afterwards leaves its name here.
 #[derive(Debug, Default)]
-pub struct Made(Mutex<BTreeSet<PathBuf>>);
+pub struct Made {
+    names: Mutex<BTreeSet<PathBuf>>,
+    /// Where names were moved away from, and when: the call that moves them goes on after that.
+    left: Mutex<Vec<(PathBuf, Instant)>>,
+}
+
+/// So long a name that is about to be moved away is still the command's at its old path.
+const LEAVING: Duration = Duration::from_secs(1);
 
 impl Made {
     /// Whose name is it? A name that the command made is its own; one that appears otherwise is the host's.
     pub fn made_by_command(&self, path: &Path) -> bool {
-        self.lock().contains(path)
+        let is_leaving = |(from, at): &(PathBuf, Instant)| at.elapsed() < LEAVING && path == from;
+        self.lock().contains(path) || self.leaving().iter().any(is_leaving)
     }
 
     pub fn add(&self, path: &Path) {
@@ -30,6 +39,11 @@ impl Made {
         names.remove(to);
         let here = names.remove(from);
         let below = take_below(&mut names, from);
+        let now = Instant::now();
+        let mut leaving = self.leaving();
+        leaving.retain(|(_, at)| at.elapsed() < LEAVING);
+        leaving.extend(here.then(|| from.to_path_buf()).into_iter().chain(below.iter().cloned()).map(|old| (old, now)));
+        drop(leaving);
         names.extend(below.iter().filter_map(|old| Some(to.join(old.strip_prefix(from).ok()?))));
         names.extend(here.then(|| to.to_path_buf()));
     }
@@ -50,7 +64,11 @@ impl Made {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<PathBuf>> {
         // A set is whole after every step of this file.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leaving(&self) -> std::sync::MutexGuard<'_, Vec<(PathBuf, Instant)>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,6 +93,9 @@ mod tests {
         ["/p/a", "/p/a/x", "/p/a/y/z", "/p/a.b"].iter().for_each(|name| made.add(Path::new(name)));
         made.rename(Path::new("/p/a"), Path::new("/p/c"));
         assert!(is("/p/c") && is("/p/c/x") && is("/p/c/y/z") && is("/p/a.b"));
+        // The call that moves them goes on only now.
+        assert!(is("/p/a") && is("/p/a/x") && !is("/p/a/new"));
+        made.leaving().clear();
         assert!(!is("/p/a") && !is("/p/a/x"));
         made.exchange(Path::new("/p/c"), Path::new("/p/host"));
         assert!(is("/p/host/x") && is("/p/host") && !is("/p/c") && !is("/p/c/x"));
